@@ -25,17 +25,19 @@ nodes, but did not compute). At the end of a replay the machine's busy time is c
 work asked + work lost + overhead, to the node-second.
 """
 
-import heapq
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from heapq import heappop
+from math import inf
 from operator import attrgetter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from clearway.model.errors import SimulationError
 from clearway.simulation.machine import Machine, ReplayedJob, State
 from clearway.simulation.traces.trace import TraceJob, in_order
 
 LARGEST_MACHINE = 20_000_000  # nodes or processors: twice the largest machine of today
+_RUNNING = State.RUNNING  # an enumeration's members are found slowly
 _LATEST_S = 1e11  # three thousand years: what comes later is not in a calendar
 
 
@@ -58,8 +60,7 @@ class Scheduler(Protocol):
         """Called once at each instant, after all other calls of that instant."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The result for one job; seconds."""
 
     job: TraceJob
@@ -84,7 +85,7 @@ class Outcome:
         return self.response_s / self.job.run_s
 
 
-_MEASURED = attrgetter(*(each.name for each in fields(Outcome) if each.name != "job"))
+_OUTCOME = attrgetter("trace", *Outcome._fields[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ def replay(
         raise SimulationError(
             f"{scheduler.name}: {machine.busy_node_s} node-seconds held, {asked_node_s} accounted for"
         )
-    outcomes = tuple(Outcome(job.trace, *_MEASURED(job)) for job in replayed)
+    outcomes = tuple(map(Outcome._make, map(_OUTCOME, replayed)))
     too_large = tuple(job for job in ordered if job.size > nodes)
     return Replay(scheduler.name, nodes, outcomes, too_large, machine.busy_node_s)
 
@@ -142,33 +143,39 @@ def _play(
     observe: Callable[[Machine], None] | None,
     progress: Callable[[int], None] | None,
 ) -> None:
-    events, pop = machine._events, heapq.heappop  # noqa: SLF001 - the loop is the machine's other half
-    coming, last, ended = 0, len(jobs), 0
-    now_s: float
-    while events or coming < last:
-        if coming < last and (not events or jobs[coming].submit_s < events[0][0]):
-            now_s = jobs[coming].submit_s
-        else:
-            now_s = events[0][0]
+    events = machine._events  # noqa: SLF001 - the loop is the machine's other half
+    end, schedule, tell_end, submit = machine._end, scheduler.schedule, scheduler.ended, scheduler.submitted  # noqa: SLF001
+    coming = iter(jobs)
+    job = next(coming, None)
+    next_s = inf if job is None else job.submit_s
+    ended = 0
+    while True:
+        now_s = events[0][0] if events else inf
+        if next_s < now_s:
+            now_s = next_s
         if now_s > _LATEST_S:
+            if now_s == inf:
+                return
             raise SimulationError(f"the jobs take longer than {_LATEST_S:,.0f} s")
         machine.now_s = now_s
         while events and events[0][0] <= now_s:
-            _, _, epoch, job = pop(events)
-            if job is None or job.epoch != epoch:
+            _, _, epoch, due = heappop(events)
+            if due is None or due.epoch != epoch:
                 continue
-            if job.state is State.RUNNING:
-                machine._end(job)  # noqa: SLF001 - see above
-                scheduler.ended(job)
+            if due.state is _RUNNING:
+                end(due)
+                tell_end(due)
                 ended += 1
                 if progress is not None and ended % 1_000 == 0:
                     progress(ended)
             else:
-                machine._leave(job)  # noqa: SLF001 - see above
-                scheduler.returned(job)
-        while coming < last and jobs[coming].submit_s <= now_s:
-            scheduler.submitted(jobs[coming])
-            coming += 1
-        scheduler.schedule()
+                machine._leave(due)  # noqa: SLF001 - see above
+                scheduler.returned(due)
+        while next_s <= now_s:
+            assert job is not None
+            submit(job)
+            job = next(coming, None)
+            next_s = inf if job is None else job.submit_s
+        schedule()
         if observe is not None:
             observe(machine)

@@ -7,11 +7,10 @@ Cost. Free nodes are a stack of numbers, taken and given back by slices; running
 end. An event costs O(log jobs) and a copy of the job's node numbers, besides what the scheduler does.
 """
 
-import heapq
 from bisect import bisect_left, insort
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from enum import Enum
+from heapq import heappush
 
 from clearway.model.errors import SimulationError
 from clearway.simulation.traces.trace import TraceJob
@@ -25,38 +24,66 @@ class State(Enum):
     ENDED = "ended"
 
 
-@dataclass(slots=True, eq=False)
+_RUNNING, _WAITING, _ENDED = State.RUNNING, State.WAITING, State.ENDED  # an enumeration's members are found slowly
+
+
 class ReplayedJob:
-    """A job in a replay. All times in seconds; ``index`` is its place in the order of submission."""
+    """A job in a replay. All times in seconds; ``index`` is its place in the order of submission.
 
-    trace: TraceJob
-    index: int
-    job_id: int = field(init=False)
-    submit_s: float = field(init=False)
-    size: int = field(init=False)
-    run_s: float = field(init=False)
-    limit_s: float = field(init=False)
-    urgent: bool = field(init=False)
-    state: State = State.WAITING
-    nodes: list[int] = field(default_factory=list)
-    start_s: float = -1  # of its first run
-    taken_s: float = -1  # since when it holds the nodes of this run
-    begun_s: float = -1  # since when it computes in this run: later than taken_s when it returns
-    expected_end_s: float = -1  # at its limit
-    end_s: float = -1
-    done_s: float = 0  # work that it had when this run began
-    return_s: float = 0  # what its next start spends before it computes
-    lost_s: float = 0
-    saved_s: float = 0  # work that a preemption did not cost
-    overhead_s: float = 0
-    preemptions: int = 0
-    keeps_nodes: bool = False
-    epoch: int = 0  # events of an earlier epoch are void
+    Written out instead of a dataclass, and without a list of its own until it has nodes: a replay makes one for
+    every job of a trace.
+    """
 
-    def __post_init__(self) -> None:
-        job = self.trace
-        self.job_id, self.submit_s, self.size, self.urgent = job.job_id, job.submit_s, job.size, job.urgent
-        self.run_s, self.limit_s = job.run_s, job.limit_s
+    __slots__ = (
+        "begun_s",
+        "done_s",
+        "end_s",
+        "epoch",
+        "expected_end_s",
+        "index",
+        "job_id",
+        "keeps_nodes",
+        "limit_s",
+        "lost_s",
+        "nodes",
+        "overhead_s",
+        "preemptions",
+        "return_s",
+        "run_s",
+        "saved_s",
+        "size",
+        "start_s",
+        "state",
+        "submit_s",
+        "taken_s",
+        "trace",
+        "urgent",
+    )
+
+    def __init__(self, trace: TraceJob, index: int) -> None:
+        self.trace = trace
+        self.index = index
+        self.job_id: int = trace.job_id
+        self.submit_s: float = trace.submit_s
+        self.size: int = trace.size
+        self.run_s: float = trace.run_s
+        self.limit_s: float = trace.limit_s
+        self.urgent: bool = trace.urgent
+        self.state = _WAITING
+        self.nodes: Sequence[int] = ()
+        self.start_s: float = -1  # of its first run
+        self.taken_s: float = -1  # since when it holds the nodes of this run
+        self.begun_s: float = -1  # since when it computes in this run: later than taken_s when it returns
+        self.expected_end_s: float = -1  # at its limit
+        self.end_s: float = -1
+        self.done_s: float = 0  # work that it had when this run began
+        self.return_s: float = 0  # what its next start spends before it computes
+        self.lost_s: float = 0
+        self.saved_s: float = 0  # work that a preemption did not cost
+        self.overhead_s: float = 0
+        self.preemptions = 0
+        self.keeps_nodes = False
+        self.epoch = 0  # events of an earlier epoch are void
 
     def worked_s(self, now_s: float) -> float:
         """How much of its work is done."""
@@ -91,24 +118,29 @@ class Machine:
         Raises:
             SimulationError: when it does not wait, or its nodes are not free.
         """
-        if job.state is State.WAITING:
-            self._allot(job, self.kept_for(beside))
+        free, size = self.free, job.size
+        if job.state is _WAITING:
+            if size <= len(free) and not self.kept_free:
+                job.nodes = free[-size:]
+                del free[-size:]
+            else:
+                self._allot(job, self.kept_for(beside))
         elif job.state is State.SUSPENDED and self.can_resume(job):
             for node in job.nodes:
                 del self.kept[node], self.kept_free[node]
             del self.suspended[job.index]
         else:
             raise SimulationError(f"job {job.job_id} cannot start: it is {job.state.value}")
-        job.state = State.RUNNING
-        now_s = self.now_s
+        job.state = _RUNNING
+        now_s, done_s, index = self.now_s, job.done_s, job.index
         if job.start_s < 0:
             job.start_s = now_s
         job.taken_s = now_s
         job.begun_s = begun_s = now_s + job.return_s
-        job.expected_end_s = expected_end_s = begun_s + job.limit_s - job.done_s
-        job.epoch += 1
-        insort(self.running, (expected_end_s, job.index, job))
-        heapq.heappush(self._events, (begun_s + job.run_s - job.done_s, job.index, job.epoch, job))
+        job.expected_end_s = expected_end_s = begun_s + job.limit_s - done_s
+        job.epoch = epoch = job.epoch + 1
+        insort(self.running, (expected_end_s, index, job))
+        heappush(self._events, (begun_s + job.run_s - done_s, index, epoch, job))
 
     def can_resume(self, job: ReplayedJob) -> bool:
         """Whether no other job computes on the nodes of this suspended job."""
@@ -149,11 +181,11 @@ class Machine:
         job.state = State.LEAVING
         job.epoch += 1
         self.leaving[job.index] = job
-        heapq.heappush(self._events, (self.now_s + leave_s, job.index, job.epoch, job))
+        heappush(self._events, (self.now_s + leave_s, job.index, job.epoch, job))
 
     def wake_at(self, time_s: float) -> None:
         self._wakes += 1
-        heapq.heappush(self._events, (time_s, -1, self._wakes, None))
+        heappush(self._events, (time_s, -1, self._wakes, None))
 
     def free_later(self) -> list[tuple[float, int]]:
         """Moments at which nodes become free for ordinary jobs, and how many, by the limits of the jobs; ascending.
@@ -189,10 +221,10 @@ class Machine:
             raise SimulationError(f"job {job.job_id} cannot start: {missing} nodes wanted, {len(free)} are free")
         for node in taken:
             del self.kept_free[node]
-        job.nodes = taken
         if missing:
-            job.nodes += free[-missing:]
+            taken += free[-missing:]
             del free[-missing:]
+        job.nodes = taken
 
     def _give_back(self, job: ReplayedJob) -> None:
         if self.kept:
@@ -203,18 +235,19 @@ class Machine:
                     self.free.append(node)
         else:
             self.free += job.nodes
-        job.nodes = []
+        job.nodes = ()
 
     def _forget_running(self, job: ReplayedJob) -> None:
         del self.running[bisect_left(self.running, (job.expected_end_s, job.index))]
 
     def _end(self, job: ReplayedJob) -> None:
-        self._forget_running(job)
-        self.busy_node_s += job.size * (self.now_s - job.taken_s)
-        job.overhead_s += job.begun_s - job.taken_s
+        now_s, taken_s, running = self.now_s, job.taken_s, self.running
+        del running[bisect_left(running, (job.expected_end_s, job.index))]
+        self.busy_node_s += job.size * (now_s - taken_s)
+        job.overhead_s += job.begun_s - taken_s
         job.done_s = job.run_s
-        job.end_s = self.now_s
-        job.state = State.ENDED
+        job.end_s = now_s
+        job.state = _ENDED
         job.epoch += 1
         self._give_back(job)
 

@@ -47,56 +47,75 @@ class Easy(Fcfs):
         self.seen = 0
 
     def schedule(self) -> None:
-        machine, queue, sizes = self.machine, self.queue, self.sizes
-        if not self.seen:
-            started = 0
-            for size in sizes:
-                if size > len(machine.free):
-                    break
-                machine.start(queue[started])
-                started += 1
-            if started:
-                del queue[:started], sizes[:started]
-            if not queue:
-                return
+        queue = self.queue
+        if not queue:
+            return
+        machine, sizes, seen = self.machine, self.sizes, self.seen
+        free = len(machine.free)
+        if not seen:
+            if sizes[0] <= free:
+                self._start_first(free)
+                if not queue:
+                    return
+                free = len(machine.free)
+            self.shadow_s = -inf
+            seen = 1
+        self.seen = last = len(queue)
+        if seen == last or not free:
+            self.seen = last
+            return
+        fitting = [i for i in range(seen, last) if sizes[i] <= free]
+        if not fitting:
+            return
+        if self.shadow_s < 0:
             self.shadow_s, self.extra = self.reservation(queue[0])
-            self.seen = 1
-        if self.seen < len(queue):
-            free = len(machine.free)
-            window_s = self.shadow_s - machine.now_s
-            fitting = [i for i in range(self.seen, len(sizes)) if sizes[i] <= free] if free else []
-            taken = self.backfill(fitting, window_s) if fitting else []
-            for i in reversed(taken):
-                del queue[i], sizes[i]
-            self.seen = len(queue)
+        taken = self.backfill(fitting, self.shadow_s - machine.now_s)
+        for i in reversed(taken):
+            del queue[i], sizes[i]
+        self.seen = last - len(taken)
+
+    def _start_first(self, free: int) -> None:
+        """Those at the head of the queue that fit so many nodes."""
+        queue, sizes, started = self.queue, self.sizes, 0
+        for job in queue:
+            free -= job.size
+            if free < 0:
+                break
+            self.machine.start(job)
+            started += 1
+        del queue[:started], sizes[:started]
 
     def reservation(self, head: ReplayedJob) -> tuple[float, int]:
         """When the first job will start at the latest, and how many nodes will be left then."""
         machine = self.machine
-        free = len(machine.free)
+        missing = head.size - len(machine.free)
         shadow_s = inf
         for end_s, size in machine.free_later():
             if end_s > shadow_s:
                 break
-            free += size
-            if free >= head.size:
+            missing -= size
+            if missing <= 0:
                 shadow_s = end_s
-        return shadow_s, free - head.size
+        return shadow_s, -missing
 
     def backfill(self, fitting: Sequence[int], window_s: float) -> list[int]:
         """Start those of these places in the queue that may overtake; the places of those started, ascending."""
-        machine, queue = self.machine, self.queue
+        machine, queue, extra = self.machine, self.queue, self.extra
+        free = len(machine.free)
         taken = []
         for i in fitting:
             job = queue[i]
-            if job.size > len(machine.free):
+            size = job.size
+            if size > free:
                 continue
             if job.limit_s + job.return_s - job.done_s > window_s:  # of a preempted job: what is left of it
-                if job.size > self.extra:
+                if size > extra:
                     continue
-                self.extra -= job.size
+                extra -= size
             machine.start(job)
+            free -= size
             taken.append(i)
+        self.extra = extra
         return taken
 
 

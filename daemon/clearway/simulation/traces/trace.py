@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -181,4 +182,4 @@ def is_small_number(word: str) -> bool:
 
 
 def in_order(jobs: Iterable[TraceJob]) -> tuple[TraceJob, ...]:
-    return tuple(sorted(jobs, key=lambda job: (job.submit_s, job.job_id)))
+    return tuple(sorted(jobs, key=attrgetter("submit_s", "job_id")))
