@@ -151,7 +151,7 @@ def _play(
     ended = 0
     while True:
         now_s = events[0][0] if events else inf
-        if next_s < now_s:
+        if next_s < now_s:  # noqa: PLR1730 - a call in the innermost loop
             now_s = next_s
         if now_s > _LATEST_S:
             if now_s == inf:
@@ -171,8 +171,7 @@ def _play(
             else:
                 machine._leave(due)  # noqa: SLF001 - see above
                 scheduler.returned(due)
-        while next_s <= now_s:
-            assert job is not None
+        while job is not None and next_s <= now_s:
             submit(job)
             job = next(coming, None)
             next_s = inf if job is None else job.submit_s
