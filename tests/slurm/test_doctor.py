@@ -28,6 +28,10 @@ from tests.slurm.conftest import skip_or_fail
 from tests.slurm.machine import missing_requirements
 from tests.slurm.test_service_user import as_service_user
 
+# From Slurm 24.11 on, slurmd takes a reconfiguration by starting itself anew, and one of many may end with it: there
+# these are tried in --full.
+pytestmark = pytest.mark.one_slurm
+
 CONFIG = """\
 [daemon]
 halt_file = "{state}/halt"
