@@ -15,7 +15,6 @@ from datetime import datetime
 from enum import Enum, auto
 
 from clearway.eligibility.licenses import licenses_of
-from clearway.eligibility.node_counts import with_least_nodes
 from clearway.model.cluster import (
     FIRST,
     AdminLevel,
@@ -30,6 +29,7 @@ from clearway.model.cluster import (
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
 from clearway.model.limits import Limits
 from clearway.slurm.base import Fence
+from clearway.slurm.kept_records import LeastNodes
 from clearway.slurm.limits import LimitReader
 from clearway.slurm.parse import NodeStatus, boot_s, compress, over
 from clearway.slurm.process import Commands, checked
@@ -68,6 +68,7 @@ class GuardedBackend(ABC):
         self._config = ConfigReader()
         self._topology = TopologyReader()
         self._limits = LimitReader()
+        self._least_nodes = LeastNodes()
         self._skipped_reservations: tuple[Skipped, ...] = ()  # part of the next snapshot
 
     def fenced_by(self, fence: Fence) -> None:
@@ -124,7 +125,7 @@ class GuardedBackend(ABC):
         licenses, license_queries = licenses_now(self._commands.run, jobs)
         return ClusterSnapshot(
             taken_at=taken_at,
-            jobs=tuple(with_least_nodes(jobs, nodes)),
+            jobs=tuple(self._least_nodes.of(jobs, nodes)),
             nodes=tuple(_with_boot(node, power_saving) for node in nodes),
             skipped=(*skipped, *self._skipped_reservations),
             queries=queries + config_queries + topology_queries + license_queries,
