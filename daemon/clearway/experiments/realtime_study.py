@@ -11,7 +11,7 @@ The baseline treats all jobs alike, as Mira did. The paper's numbers are those o
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -162,7 +162,7 @@ def replayed(jobs: Sequence[TraceJob], approach: str, blocks: int = BLOCKS) -> l
     model = model_of()
     submitted = {job.job_id: job for job in jobs}
     done = replay([model.lengthened(job) for job in jobs], blocks, make(model))
-    return [replace(outcome, job=submitted[outcome.job.job_id]) for outcome in done.outcomes]
+    return [outcome._replace(job=submitted[outcome.job.job_id]) for outcome in done.outcomes]
 
 
 def _cell(folder: Path, week: str, way: str, percent: int, approach: str, seeds: int) -> Cell:
