@@ -18,7 +18,10 @@ from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm.array_tasks import ArrayTasks
-from clearway.slurm.guarded_backend import Act, GuardedBackend
+from clearway.slurm.base import Failures
+from clearway.slurm.guarded_backend import GuardedBackend
+from clearway.slurm.job_changes import Act, Seen
+from clearway.slurm.job_lists import change_list
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
 from clearway.slurm.site_settings import NEVER
@@ -127,22 +130,43 @@ class CliBackend(GuardedBackend):
             known = ""  # a release that does not tell
         return parse.job_columns(known)
 
-    def _look(self, job_id: str) -> tuple[Job, str] | None:
-        """The job as it is now, and how to name it to scontrol; None when Slurm does not know it."""
-        if not job_id.isdecimal():
-            raise SlurmRefusedError(f"{job_id!r} is not a job id")
-        text, token = self._squeue("--states=all", f"--jobs={job_id}")
-        rows, _ = parse.split_rows(text, token, self._job_columns)
-        # For an array or a heterogeneous job squeue lists every part.
-        for row in rows:
-            if row["JobID"] == job_id:
-                try:
-                    job = parse.job_from_row(row)
-                except parse.FieldError as error:
-                    raise SlurmUnavailableError(f"job {job_id} cannot be read: {error}") from None
+    def _look(self, job_id: str) -> Seen | None:
+        seen, failures = CliBackend._look_all(self, (job_id,))
+        for error in failures.values():
+            raise error
+        return seen.get(job_id)
+
+    def _look_all(self, job_ids: Sequence[str]) -> tuple[dict[str, Seen], Failures]:
+        failures: dict[str, SlurmError] = {
+            job_id: SlurmRefusedError(f"{job_id!r} is not a job id") for job_id in job_ids if not job_id.isdecimal()
+        }
+        asked = [job_id for job_id in job_ids if job_id not in failures]
+        rows: dict[str, dict[str, str]] = {}
+        try:
+            self._ask_for(asked, rows, "--states=all")
+            hidden = [job_id for job_id in asked if job_id not in rows]
+            if hidden and len(asked) > 1:  # tasks that squeue shows in the line of their array
+                self._ask_for(hidden, rows, "--array", "--states=all")
+        except SlurmError as error:
+            return {}, failures | dict.fromkeys(asked, error)
+        seen: dict[str, Seen] = {}
+        for job_id, row in rows.items():
+            try:
+                job = parse.job_from_row(row)
+            except parse.FieldError as error:
+                failures[job_id] = SlurmUnavailableError(f"job {job_id} cannot be read: {error}")
+            else:
                 self._requeue_delay.saw(job)
-                return job, parse.job_target(row)
-        return None
+                seen[job_id] = job, parse.job_target(row)
+        return seen, failures
+
+    def _ask_for(self, job_ids: Sequence[str], rows: dict[str, dict[str, str]], *options: str) -> None:
+        """Add the rows of these jobs. For an array or a heterogeneous job squeue lists every part."""
+        if job_ids:
+            text, token = self._squeue(*options, f"--jobs={','.join(job_ids)}")
+            wanted = set(job_ids)
+            found = parse.split_rows(text, token, self._job_columns)[0]
+            rows.update((row["JobID"], row) for row in reversed(found) if row["JobID"] in wanted)
 
     def _refresh_excluded(self, jobs: list[Job], now: datetime) -> int:
         """Ask for excluded nodes if a job is new or the last answer is old; how many queries it took.
@@ -174,19 +198,25 @@ class CliBackend(GuardedBackend):
         return replace(job, excluded_nodes=excluded) if excluded else job
 
     def _act(self, act: Act, target: str, value: str = "") -> None:
-        update = ("scontrol", "--oneliner", "update", f"JobId={target}")
+        for error in CliBackend._act_all(self, act, (target,), value).values():
+            raise error
+
+    def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
+        listed = ",".join(targets)
+        update = ("scontrol", "--oneliner", "update", f"JobId={listed}")
         commands: dict[Act, tuple[str, ...]] = {
-            Act.CANCEL: ("scancel", target),
-            Act.SIGNAL_BATCH: ("scancel", f"--signal={value}", "--batch", target),
-            Act.SIGNAL_STEPS: ("scancel", f"--signal={value}", target),
-            Act.SUSPEND: ("scontrol", "--oneliner", "suspend", target),
-            Act.RESUME: ("scontrol", "--oneliner", "resume", target),
+            Act.CANCEL: ("scancel", *targets),
+            Act.SIGNAL_BATCH: ("scancel", f"--signal={value}", "--batch", *targets),
+            Act.SIGNAL_STEPS: ("scancel", f"--signal={value}", *targets),
+            Act.SUSPEND: ("scontrol", "--oneliner", "suspend", listed),
+            Act.RESUME: ("scontrol", "--oneliner", "resume", listed),
             Act.START_NOW: (*update, "StartTime=now"),
             Act.SET_PRIORITY: (*update, f"Priority={value}"),
-            Act.RELEASE: ("scontrol", "release", target),
+            Act.RELEASE: ("scontrol", "release", listed),
             Act.SET_RESERVATION: (*update, f"ReservationName={value}"),
+            Act.REQUEUE: ("scontrol", "--oneliner", "requeue", "Incomplete", listed),
         }
-        self._commands.change(commands[act])
+        return change_list(self._commands, commands[act], targets)
 
     def _has_ended(self, error: SlurmRefusedError) -> bool:
         return _ENDED.search(str(error)) is not None

@@ -18,10 +18,10 @@ from clearway.model.cluster import ClusterSnapshot, Job, Node, Reservation, Skip
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm import rest_records as records
-from clearway.slurm.base import Fence
+from clearway.slurm.base import Failures, Fence
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.error_numbers import ENDED, INVALID_JOB_ID, RefusedError
-from clearway.slurm.guarded_backend import Act
+from clearway.slurm.job_changes import Act, Seen
 from clearway.slurm.process import checked
 from clearway.slurm.rest_client import RestClient
 from clearway.slurm.rest_reading import ALL, JobReader, NodeReader, list_of
@@ -121,14 +121,20 @@ class RestBackend(CliBackend):
                 return job, f"{job_id} {named}"
         return None
 
-    def _requeue(self, target: str) -> None:
-        if not self._client.offer.requeue:
-            self._need_commands("requeue jobs")
-            super()._requeue(target)
-            return
-        self._client.change("POST", "/jobs/requeue", {"jobs": [target], "flags": ["Incomplete"]})
+    def _look_all(self, job_ids: Sequence[str]) -> tuple[dict[str, Seen], Failures]:
+        return self._look_at_each(job_ids)
+
+    def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
+        if act is Act.REQUEUE and self._has_commands and not self._client.offer.requeue:
+            return super()._act_all(act, targets, value)
+        return self._act_on_each(act, targets, value)
 
     def _act(self, act: Act, target: str, value: str = "") -> None:
+        if act is Act.REQUEUE:
+            if not self._client.offer.requeue:
+                self._need_commands("requeue jobs")
+            self._client.change("POST", "/jobs/requeue", {"jobs": [target], "flags": ["Incomplete"]})
+            return
         job_id, _, named = target.partition(" ")
         signals = {Act.SIGNAL_BATCH: "BATCH_JOB", Act.SIGNAL_STEPS: "FULL_STEPS_ONLY"}
         if act in (Act.SUSPEND, Act.RESUME):
