@@ -147,7 +147,9 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
     }
     gate = Gate(store, config.daemon.halt_file, (partial(_reload_waits, parts),))
     leadership.closed = gate.closed
-    executor = Executor(backend, store, operations, config, lifecycles, emit, history.add_checkpoint, gate)
+    executor = Executor(
+        backend, store, operations, config, lifecycles, emit, history.add_checkpoint, gate, parts.clock.monotonic
+    )
     drains = DrainController(backend, store, operations, executor)
     rolling = RollingController(store, operations, drains, executor, quarantine, emit)
     relocation = RelocationController(backend, store, operations, executor, emit, basis)

@@ -157,7 +157,7 @@ def _vacating(p: Preemption, seen: Job, now: datetime, context: StepContext) -> 
         return Step(S.SUSPENDED)
     if _just_tried(p, now, context.retry_after):
         return None
-    if suspends and not context.wanted:
+    if not context.wanted and (suspends or not p.attempts):  # it was in a batch that was cut off before its turn
         return Step(S.SPARED, note="no longer needed")
     if seen.state is not JobState.RUNNING:
         return Step(S.VACATING, stuck=True, note=f"it is {seen.raw_state}")

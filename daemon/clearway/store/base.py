@@ -10,7 +10,7 @@ from clearway.model.audit import AuditCheck, Audited, AuditRow
 from clearway.model.involvement import Involvement
 from clearway.model.leadership import Leader, Lease
 from clearway.model.notice import Channel, Notice, Waiting
-from clearway.model.operations import EvictionState, Operation, StepRecord, Usage
+from clearway.model.operations import EvictionState, Operation, StepLog, StepRecord, Usage
 from clearway.model.orders import MoveKind
 from clearway.model.plan import Explanation, OperationPlan
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
@@ -65,10 +65,13 @@ class Store(HistoryStore, Protocol):
         What ``tell`` says of the operation as stored must be told: it is stored in the same transaction.
         """
 
-    def save_eviction(self, eviction: Operation, notices: Sequence[Notice] = ()) -> None:
+    def save_eviction(
+        self, eviction: Operation, notices: Sequence[Notice] = (), log: StepLog | None = None
+    ) -> tuple[int, ...]:
         """Store where an eviction and its preemptions stand (added preemptions and a new plan included).
 
-        ``notices`` must be told of it, and are stored in the same transaction.
+        ``notices`` must be told of it, and are stored in the same transaction; so is the ``log`` of its steps. Returns
+        the ids of the steps that this begins, in their order.
         Raises ``StoreError`` for one that has ended, or that another writer has changed since ``cycle_state``.
         """
 
