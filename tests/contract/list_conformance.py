@@ -1,4 +1,4 @@
-"""What every Slurm backend must do with a list of jobs: each is done or refused for itself, and no other pays for it."""
+"""What every Slurm backend must do with a list of jobs: each is done or refused by itself."""
 
 from dataclasses import replace
 
