@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from clearway import bootstrap
 from clearway.api.tokens import Tokens
 from clearway.config.configuration import load_config
 from clearway.model.clock import SystemClock
+from clearway.model.cluster import Job
+from clearway.model.errors import SlurmError
 from clearway.service import server
+from clearway.slurm.base import Failures, JobChange
 from clearway.telemetry.log import configure_logging
 
 CHANGES = frozenset({
@@ -36,6 +40,18 @@ class Doomed:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._backend, name)
+        if name == "change_jobs":
+            return self._change_jobs
+        return self._doomed(name, attribute)
+
+    def _change_jobs(self, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
+        """One job after another, so that it also ends in the middle of a batch."""
+        name, failures = change.value.partition("_batch")[0].partition("_steps")[0], dict[str, SlurmError]()
+        for job in jobs:
+            failures |= self._doomed(name, self._backend.change_jobs)(change, (job,), signal)
+        return failures
+
+    def _doomed(self, name: str, attribute: Any) -> Any:
         if self._call == "change" and name in CHANGES:
 
             def stopped(*args: Any, **kwargs: Any) -> Any:
