@@ -71,7 +71,9 @@ class ArrayTasks:
         if not _waits_in_array(job):
             return job
         limit = job.array_limit or self._limits.get(job.array_job_id or "", 0)
-        return replace(job, pending_tasks=max(1, job.pending_tasks - hidden), array_limit=limit)
+        tasks = max(1, job.pending_tasks - hidden)
+        changed = (tasks, limit) != (job.pending_tasks, job.array_limit)
+        return replace(job, pending_tasks=tasks, array_limit=limit) if changed else job
 
 
 def _waits_in_array(job: Job) -> bool:

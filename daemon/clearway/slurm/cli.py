@@ -22,6 +22,7 @@ from clearway.slurm.base import Failures
 from clearway.slurm.guarded_backend import GuardedBackend
 from clearway.slurm.job_changes import Act, Seen
 from clearway.slurm.job_lists import change_list
+from clearway.slurm.kept_records import JobRecords, NodeRecords
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
 from clearway.slurm.site_settings import NEVER
@@ -53,6 +54,8 @@ class CliBackend(GuardedBackend):
         self._excluded: dict[str, tuple[str, ...]] = {}
         self._excluded_at = NEVER
         self._array_tasks = ArrayTasks()
+        self._job_records = JobRecords()
+        self._node_records = NodeRecords()
 
     def detect_version(self) -> str:
         """Slurm's version as its client says ("22.05.8"); needs no controller."""
@@ -76,15 +79,15 @@ class CliBackend(GuardedBackend):
         """Nothing is kept open between commands."""
 
     def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:
-        text, token = self._squeue()
-        jobs, skipped = parse.read_jobs(text, token, self._job_columns)
+        text, _ = self._squeue(token=self._job_records.token)
+        jobs, skipped = self._job_records.read(text, self._job_columns)
         asked, answer = self._array_tasks.to_ask(jobs), list[Job]()
         if asked:
             text, token = self._squeue("--array", "--states=PENDING", f"--jobs={','.join(asked)}")
             answer, _ = parse.read_jobs(text, token, self._job_columns)
         jobs = self._array_tasks.complete(jobs, answer, asked)
         # The details tell of GPUs in use.
-        nodes, skipped_nodes = parse.read_nodes(self._scontrol("--details", "show", "node"))
+        nodes, skipped_nodes = self._node_records.read(self._scontrol("--details", "show", "node"))
         queries = 2 + bool(asked) + self._refresh_excluded(jobs, now)
         # squeue lists the jobs of a federation that another cluster has started (REVOKED).
         here = [self._with_excluded(job) for job in jobs if job.state is not JobState.ENDED]
@@ -106,13 +109,13 @@ class CliBackend(GuardedBackend):
         self._skipped_reservations = tuple(skipped)
         return tuple(found)
 
-    def _squeue(self, *options: str) -> tuple[str, str]:
+    def _squeue(self, *options: str, token: str = "") -> tuple[str, str]:
         """Output of squeue and the token in its separators.
 
         The format travels in the environment: every user of this machine can read arguments, and could
         then put the token into a job's Comment before squeue has its answer.
         """
-        token = secrets.token_hex(8)
+        token = token or secrets.token_hex(8)
         argv = ["squeue", "--all", "--local", "--noheader", "--noconvert", *options]
         try:
             return self._commands.run(argv, env={"SQUEUE_FORMAT2": parse.job_format(token, self._job_columns)}), token

@@ -13,12 +13,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from clearway.eligibility.licenses import licenses_of
-from clearway.eligibility.node_counts import with_least_nodes
 from clearway.model.cluster import AdminLevel, ClusterSnapshot, Job, Node, PowerSaving, Reservation, Skipped
 from clearway.model.errors import SlurmRefusedError
 from clearway.model.limits import Limits
 from clearway.slurm.base import Fence
 from clearway.slurm.job_changes import JobChanges
+from clearway.slurm.kept_records import LeastNodes
 from clearway.slurm.limits import LimitReader
 from clearway.slurm.parse import NodeStatus, boot_s, compress, over
 from clearway.slurm.process import Commands, checked
@@ -36,6 +36,7 @@ class GuardedBackend(JobChanges):
         self._config = ConfigReader()
         self._topology = TopologyReader()
         self._limits = LimitReader()
+        self._least_nodes = LeastNodes()
         self._skipped_reservations: tuple[Skipped, ...] = ()  # part of the next snapshot
 
     def fenced_by(self, fence: Fence) -> None:
@@ -77,7 +78,7 @@ class GuardedBackend(JobChanges):
         licenses, license_queries = licenses_now(self._commands.run, jobs)
         return ClusterSnapshot(
             taken_at=taken_at,
-            jobs=tuple(with_least_nodes(jobs, nodes)),
+            jobs=tuple(self._least_nodes.of(jobs, nodes)),
             nodes=tuple(_with_boot(node, power_saving) for node in nodes),
             skipped=(*skipped, *self._skipped_reservations),
             queries=queries + config_queries + topology_queries + license_queries,
