@@ -21,6 +21,7 @@ from clearway.model.durations import parse_duration_s
 CLOCK_SKEW = timedelta(seconds=5)  # compute nodes' clocks may run ahead by so much
 # A claim without a run is older than the run: a program needs a while until a signal does not end it any more.
 SETTLING = timedelta(seconds=60)
+CLAIM = "clearway:"  # a Comment without it claims nothing
 # ASCII, as job_submit.lua and the launcher see it: what is one word to them must not be two here.
 _TOKEN = re.compile(r"(?<!\S)clearway:(\S*)", re.ASCII)
 _WORD = re.compile(r"\S+", re.ASCII)

@@ -276,13 +276,30 @@ class ClusterSnapshot:
         return {node.name: node for node in self.nodes}
 
     @cached_property
+    def holders(self) -> tuple[Job, ...]:
+        """The jobs that hold nodes, COMPLETING ones included: few beside those that wait."""
+        return tuple(job for job in self.jobs if job.state.holds_nodes)
+
+    @cached_property
+    def pending(self) -> tuple[Job, ...]:
+        return tuple(job for job in self.jobs if job.state is JobState.PENDING)
+
+    @cached_property
+    def jobs_in(self) -> dict[str, tuple[Job, ...]]:
+        """By the reservation that they ask for or run in, in which most jobs are not."""
+        found: dict[str, list[Job]] = defaultdict(list)
+        for job in self.jobs:
+            if job.reservation is not None:
+                found[job.reservation].append(job)
+        return {name: tuple(jobs) for name, jobs in found.items()}
+
+    @cached_property
     def jobs_on(self) -> dict[str, tuple[Job, ...]]:
         """Node name to the jobs that hold it, COMPLETING ones included."""
         holders: dict[str, list[Job]] = defaultdict(list)
-        for job in self.jobs:
-            if job.state.holds_nodes:
-                for name in job.nodes:
-                    holders[name].append(job)
+        for job in self.holders:
+            for name in job.nodes:
+                holders[name].append(job)
         return {name: tuple(jobs) for name, jobs in holders.items()}
 
     def hides(self, job_id: str) -> bool:

@@ -42,8 +42,8 @@ def job_options(
     options: dict[str, tuple[Option, ...]] = {}
     verdicts: list[Verdict] = []
     unsaved: dict[str, str] = {}
-    for job in sorted(context.snapshot.jobs, key=lambda job: job.job_id):
-        if not job.state.holds_nodes or job.job_id in leaving:
+    for job in sorted(context.snapshot.holders, key=lambda job: job.job_id):
+        if job.job_id in leaving:
             continue
         is_eternal = job.job_id in eternal
         look = partial(_ways, job, preemptor, context, horizon_s, is_eternal=is_eternal, suspend_on=suspend_on)

@@ -53,7 +53,7 @@ def prepare_problem(
     so jobs have to leave that much earlier.
     """
     snapshot, config, now = context.snapshot, context.config, context.now
-    eternal = frozenset(j.job_id for j in snapshot.jobs if j.state.holds_nodes and is_eternal(j, config.eternal))
+    eternal = frozenset(j.job_id for j in snapshot.holders if is_eternal(j, config.eternal))
     eligible = _eligible(preemptor, partition, context, eternal)
     leaving = _leaving(snapshot, context.under_way)
     horizon_s = horizon(preemptor, config, now)

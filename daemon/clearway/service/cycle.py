@@ -177,9 +177,8 @@ class Cycle:
     def _scene(self, context: CycleContext) -> tuple[object, ...]:
         """What a plan depends on, apart from the time and the job that it is for."""
         snapshot = context.snapshot
-        holders = tuple(job for job in snapshot.jobs if job.state.holds_nodes)
         under_way = tuple((e.eviction_id, e.revision, e.state) for e in self.operations.all())
-        return context.config, holders, snapshot.nodes, snapshot.skipped, under_way
+        return context.config, snapshot.holders, snapshot.nodes, snapshot.skipped, under_way
 
     def _act(
         self, context: CycleContext, before: CycleReport | None

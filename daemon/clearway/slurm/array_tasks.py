@@ -35,7 +35,7 @@ class ArrayTasks:
 
     def to_ask(self, jobs: Iterable[Job]) -> list[str]:
         """Ids of tasks, or of arrays, of which tasks may be hidden."""
-        jobs = tuple(jobs)
+        jobs = [job for job in jobs if job.array_job_id is not None or job.job_id in self._known]
         arrays = {job.array_job_id: job.pending_tasks for job in jobs if job.array_job_id and job.pending_tasks > 1}
         if self._unasked is None:
             self._unasked = sorted((tasks, array) for array, tasks in arrays.items() if tasks <= MOST_TASKS)
@@ -48,17 +48,18 @@ class ArrayTasks:
     def complete(self, jobs: Sequence[Job], answer: Iterable[Job], asked: Sequence[str]) -> list[Job]:
         """All jobs, with the tasks that were hidden; ``answer`` is what squeue told of those that it was asked of."""
         done = set(asked)
+        own = [job for job in jobs if job.array_job_id is not None]
         self._unasked = [each for each in self._unasked or () if each[1] not in done]
         seen = {job.job_id for job in jobs}
         hidden = {job.job_id: job for job in answer if job.job_id not in seen and job.state is JobState.PENDING}
         waiting = self._known - seen - done
-        running = {job.job_id for job in jobs if job.array_job_id is not None and job.state.holds_nodes}
+        running = {job.job_id for job in own if job.state.holds_nodes}
         self._known = frozenset(running | hidden.keys() | waiting)
         counts = Counter(job.array_job_id for job in hidden.values())
-        arrays = {job.array_job_id for job in jobs if _waits_in_array(job)}
-        told = {job.array_job_id or "": job.array_limit for job in jobs if job.array_limit}
+        arrays = {job.array_job_id for job in own if _waits_in_array(job)}
+        told = {job.array_job_id or "": job.array_limit for job in own if job.array_limit}
         self._limits = {array: limit for array, limit in (self._limits | told).items() if array in arrays}
-        shown = (self._as_array(job, counts[job.array_job_id]) for job in jobs)
+        shown = (job if job.array_job_id is None else self._as_array(job, counts[job.array_job_id]) for job in jobs)
         return [*shown, *(self._as_array(job, 0) for job in hidden.values())]
 
     def learn_limit(self, job: Job, text: str) -> Job:

@@ -29,6 +29,7 @@ from clearway.slurm.site_settings import NEVER
 
 # Excluded nodes hardly ever change; a fresh look at one job (``job``) always reads them.
 EXCLUDED_NODES_FOR_S = 300.0
+MOST_NEW = 500  # jobs that they are asked for by id; of more than these they are asked of all jobs
 
 _UNKNOWN_JOB = re.compile(r"Invalid job id")
 _ENDED = re.compile(r"Job has already finished|already completing or completed|Invalid job id")
@@ -53,6 +54,8 @@ class CliBackend(GuardedBackend):
         super().__init__(now, commands, RequeueDelay(now=now, sleep=sleep))
         self._excluded: dict[str, tuple[str, ...]] = {}
         self._excluded_at = NEVER
+        # Those that exclude some, as they were read and with these; by id: the same job is the same object again.
+        self._excluding: dict[str, tuple[Job, Job]] = {}
         self._array_tasks = ArrayTasks()
         self._job_records = JobRecords()
         self._node_records = NodeRecords()
@@ -90,7 +93,12 @@ class CliBackend(GuardedBackend):
         nodes, skipped_nodes = self._node_records.read(self._scontrol("--details", "show", "node"))
         queries = 2 + bool(asked) + self._refresh_excluded(jobs, now)
         # squeue lists the jobs of a federation that another cluster has started (REVOKED).
-        here = [self._with_excluded(job) for job in jobs if job.state is not JobState.ENDED]
+        excluded = self._excluded
+        here = [
+            self._with_excluded(job) if excluded.get(job.job_id) else job
+            for job in jobs
+            if job.state is not JobState.ENDED
+        ]
         return here, nodes, skipped + skipped_nodes, queries
 
     def job(self, job_id: str) -> Job | None:
@@ -176,13 +184,24 @@ class CliBackend(GuardedBackend):
 
         Of running jobs as well: wherever they are moved, they must not be sent there.
         """
-        asking = {job.job_id for job in jobs if job.state is JobState.PENDING or job.state.holds_nodes}
-        if not asking:
-            return 0
+        known, ended = self._excluded, JobState.ENDED
+        new = [job.job_id for job in jobs if job.job_id not in known and job.state is not ended]
         fresh = abs((now - self._excluded_at).total_seconds()) < EXCLUDED_NODES_FOR_S
-        if fresh and asking <= self._excluded.keys():
+        if fresh and not new:
             return 0
-        self._excluded = dict.fromkeys(asking, ())  # a job that is gone by now must not be asked for again
+        # A job that is gone by now must not be asked for again.
+        if fresh and len(new) <= MOST_NEW:
+            self._excluded |= dict.fromkeys(new, ())
+            try:
+                self._read_excluded(f"--jobs={','.join(new)}")
+            except SlurmRefusedError as error:
+                if not _UNKNOWN_JOB.search(str(error)):
+                    raise
+            return 1
+        self._excluded = {job.job_id: () for job in jobs if job.state is not ended}
+        self._excluding = {}
+        if not self._excluded:
+            return 0
         self._read_excluded()
         self._excluded_at = now
         return 1
@@ -198,7 +217,12 @@ class CliBackend(GuardedBackend):
 
     def _with_excluded(self, job: Job) -> Job:
         excluded = self._excluded.get(job.job_id, ())
-        return replace(job, excluded_nodes=excluded) if excluded else job
+        if not excluded:
+            return job
+        known = self._excluding.get(job.job_id)
+        if known is None or known[0] is not job or known[1].excluded_nodes != excluded:
+            known = self._excluding[job.job_id] = (job, replace(job, excluded_nodes=excluded))
+        return known[1]
 
     def _act(self, act: Act, target: str, value: str = "") -> None:
         for error in CliBackend._act_all(self, act, (target,), value).values():
