@@ -26,7 +26,7 @@ from clearway.slurm.cli import CliBackend
 from clearway.telemetry.log import configure_logging
 
 URGENT_NODES = 64
-# As the format of each call asks: a file is made once for each token.
+# As the format of each call asks: the answer of all jobs is made once for a token, and written anew with a change.
 SQUEUE = r"""#!/bin/sh
 cd {folder}
 case "$*" in
@@ -36,12 +36,17 @@ esac
 format=${{SQUEUE_FORMAT2:-$SQUEUE_FORMAT}}
 token=${{format#*|}}
 token=${{token%%|*}}
-[ -n "$SQUEUE_FORMAT2" ] || exec sed "s/@/$token/g" excluded.txt
+file=jobs.txt
+[ -n "$SQUEUE_FORMAT2" ] || file=excluded.txt
 case "$*" in
-    *--jobs=*) id=${{*##*--jobs=}}; exec sed -n "/^$id|@|/s/@/$token/gp" jobs.txt ;;
+    *--jobs=*)
+        ids=${{*##*--jobs=}}
+        ids=$(echo "$ids" | sed 's/,/\\|/g')
+        exec sed -n "/^\($ids\)|/s/@/$token/gp" $file ;;
 esac
-[ jobs.$token -nt jobs.txt ] || {{ rm -f jobs.?*[!t]; sed "s/@/$token/g" jobs.txt > jobs.$token; }}
-exec cat jobs.$token
+[ -n "$SQUEUE_FORMAT2" ] || exec sed "s/@/$token/g" $file
+[ -e answer.$token ] || sed "s/@/$token/g" $file > answer.$token
+exec cat answer.$token
 """
 SCONTROL = r"""#!/bin/sh
 cd {folder}
@@ -56,8 +61,9 @@ PARTITION = "PartitionName={name} AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL
 MaxTime=UNLIMITED MinNodes=0 PriorityJobFactor=1 PriorityTier={tier} State=UP TotalNodes={nodes} QoS=N/A\n"
 NODE = (
     "NodeName=n{number} Arch=x86_64 CoresPerSocket=64  CPUAlloc={used} CPUEfctv=128 CPUTot=128 CPULoad={load} "
-    "AvailableFeatures=(null) ActiveFeatures=(null) Gres=(null) GresDrain=N/A NodeAddr=n{number} NodeHostName=n{number} "
-    "Port=0 Version=24.11.5 OS=Linux 6.1.0-26-amd64 #1 SMP  RealMemory=256000 AllocMem={memory} FreeMem={free} "
+    "AvailableFeatures=(null) ActiveFeatures=(null) Gres=(null) GresDrain=N/A NodeAddr=n{number} "
+    "NodeHostName=n{number} Port=0 Version=24.11.5 OS=Linux 6.1.0-26-amd64 #1 SMP  "
+    "RealMemory=256000 AllocMem={memory} FreeMem={free} "
     "Sockets=2 Boards=1 State={state} ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A "
     "Partitions=batch,urgent  BootTime=2026-03-02T12:00:01 SlurmdStartTime=2026-03-02T12:00:01 "
     "LastBusyTime=2026-03-02T12:00:01 ResumeAfterTime=None CfgTRES=cpu=128,mem=256000M,billing=128 "
@@ -95,8 +101,11 @@ class LargeSlurm:
         self.write()
 
     def write(self) -> None:
-        jobs = ("|@|".join(row.values()) + "|@$\n" for row in (*self._running, *self._pending))
-        (self.folder / "jobs.txt").write_text("".join((*self.urgent, *jobs)))
+        rows = ("|@|".join(row.values()) + "|@$\n" for row in (*self._running, *self._pending))
+        jobs = "".join((*self.urgent, *rows))
+        (self.folder / "jobs.txt").write_text(jobs)
+        for answer in self.folder.glob("answer.*"):
+            answer.write_text(jobs.replace("@", answer.suffix[1:]))
         (self.folder / "nodes.txt").write_text("".join(self._nodes))
 
     def change(self, records: int) -> None:
@@ -142,7 +151,8 @@ class LargeSlurm:
             "Partition": "batch", "State": "RUNNING", "NumNodes": str(wide), "NumCPUs": str(128 * wide),
             "NodeList": f"n{first}" if wide == 1 else f"n[{first}-{first + wide - 1}]", "StartTime": started,
             "SubmitTime": started, "EligibleTime": started, "Name": f"solver-{index % 977}", "PriorityLong": "100",
-            "tres-alloc": f"cpu={128 * wide},mem={125 * wide}G,node={wide},billing={128 * wide}", "TimeLimit": "UNLIMITED",
+            "tres-alloc": f"cpu={128 * wide},mem={125 * wide}G,node={wide},billing={128 * wide}",
+            "TimeLimit": "UNLIMITED",
             "Comment": "clearway:checkpoint=signal,size_mib=4000" if index % 4 else "(null)",
         }  # fmt: skip
 
@@ -154,7 +164,8 @@ class LargeSlurm:
             "JobID": job_id, "ArrayJobID": job_id, "UserName": f"user{index % 211}", "Account": f"account{index % 37}",
             "Partition": "batch", "State": "PENDING", "Reason": "Priority", "NumNodes": str(nodes), "NodeList": "",
             "NumCPUs": str(128 * nodes), "SubmitTime": submitted, "EligibleTime": submitted, "PriorityLong": "100",
-            "Name": f"solver-{index % 977}", "tres-alloc": f"cpu={128 * nodes},mem={125 * nodes}G,node={nodes},billing=1",
+            "Name": f"solver-{index % 977}",
+            "tres-alloc": f"cpu={128 * nodes},mem={125 * nodes}G,node={nodes},billing=1",
         }  # fmt: skip
 
 
@@ -217,7 +228,7 @@ def run_daemon(folder: Path) -> None:
 
 def split_s(folder: Path) -> float:
     """The yardstick: seconds of processor time for reading the same text and splitting it, nothing else."""
-    (answer,) = folder.glob("jobs.*[!t]")
+    *_, answer = folder.glob("answer.*")
     begin = time.process_time()
     cells = sum(line.count("|") for line in answer.read_bytes().decode().split("$\n"))
     lines = (folder / "nodes.txt").read_bytes().decode().split("\n")
