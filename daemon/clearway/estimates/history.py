@@ -87,7 +87,7 @@ class HistoryKeeper:
     def record_restarts(self, snapshot: ClusterSnapshot, config: Config, now: datetime) -> None:
         """Write down what jobs say of how their run began; once for each run, and again when they say more."""
         found: dict[tuple[str, datetime], RestartRecord] = {}
-        for job in snapshot.holders:
+        for job in snapshot.jobs:
             if job.restart_count == 0 or job.start_time is None or "restart=" not in job.comment:
                 continue  # most jobs: not worth parsing
             run = (job.job_id, job.start_time)
