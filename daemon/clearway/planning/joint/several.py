@@ -26,11 +26,13 @@ from clearway.model.plan import Cost
 from clearway.model.problem import Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.formulation.narrowed import candidates_on, with_options
+from clearway.planning.joint.alike import MOST_GROUPS, as_one, groups_of, handed_out
 from clearway.planning.joint.cheapest_nodes import with_the_cheapest_nodes
 from clearway.planning.joint.program import Best, JointProgram
 from clearway.planning.joint.requests import JointPlan, Request, holders_of
 from clearway.planning.joint.sequential import in_turn
 
+MOST_PHASES = 12  # of one program: where delays are more, those that are about the same are one
 FEW_CANDIDATES = 60  # with so many the program over all of them is solved in well under a second
 
 
@@ -40,16 +42,18 @@ def plan_together(requests: Sequence[Request], planner: Planner, seconds_left: C
     ``seconds_left`` says how long the program may still take; the rest takes a solution for each request and one more.
     """
     turns = JointPlan(in_turn(requests, planner), gap=1.0)
-    bound, useful = _bound(requests, planner)
+    groups = groups_of(requests, MOST_GROUPS)
+    merged = [as_one(group) for group in groups]
+    bound, useful = _bound(merged, max(request.problem.max_delay_s for request in requests), planner)
     useful |= {job_id for allocation in turns.allocations for job_id, _ in allocation.leaving}
-    few = len({each.job_id for request in requests for each in request.problem.candidates}) <= FEW_CANDIDATES
+    few = len({each.job_id for request in merged for each in request.problem.candidates}) <= FEW_CANDIDATES
     as_little = turns.cost <= bound or (not few and turns.cost.lost_work_node_s <= bound.lost_work_node_s)
     if len(turns.allocations) == len(requests) and as_little:
         return replace(turns, gap=0.0)
     if not few:
         useful |= {
             planned.job_id
-            for request in requests
+            for request in merged
             for point in planner.solve(request.problem).points
             for planned in point.actions
         }
@@ -78,17 +82,44 @@ def at_once(requests: Sequence[Request], seconds_left: Callable[[], float]) -> B
 
 def by_program(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
     """The cheapest plan for all requests, with needs or without, or for those that are admitted; None without time."""
-    best = JointProgram(requests).best(seconds_left)
+    best = _best(requests, seconds_left)
     if best is not None:
         return best
     admitted: list[Request] = []
-    for request in requests:
-        feasible = JointProgram([*admitted, request]).feasible(seconds_left)
+    waiting = [list(requests)]
+    while waiting:
+        some = waiting.pop(0)
+        feasible = _program([*admitted, *some])[0].feasible(seconds_left)
         if feasible is None:
             return None
         if feasible:
-            admitted.append(request)
-    return JointProgram(admitted).best(seconds_left) if admitted else Best((), proven=True, least_node_s=0.0)
+            admitted += some
+        elif len(some) > 1:
+            half = len(some) // 2
+            waiting[:0] = [some[:half], some[half:]]
+    return _best(admitted, seconds_left) if admitted else Best((), proven=True, least_node_s=0.0)
+
+
+def _program(requests: Sequence[Request]) -> tuple[JointProgram, list[list[Request]]]:
+    """The program of these requests, those as one that are alike; and which are."""
+    groups = groups_of(requests)
+    if len(groups) > MOST_PHASES:
+        groups = groups_of(requests, MOST_GROUPS)
+    return JointProgram([as_one(group) for group in groups]), groups
+
+
+def _best(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
+    program, groups = _program(requests)
+    best = program.best(seconds_left)
+    if best is None:
+        return None
+    exact = all(each.problem.max_delay_s == group[0].problem.max_delay_s for group in groups for each in group)
+    return best._replace(
+        allocations=handed_out(best.allocations, groups),
+        proven=best.proven and exact,
+        least_node_s=best.least_node_s if exact else 0.0,
+        sure=best.sure and exact,
+    )
 
 
 def unserved(served: Collection[str], order: Sequence[str]) -> tuple[bool, ...]:
@@ -96,7 +127,7 @@ def unserved(served: Collection[str], order: Sequence[str]) -> tuple[bool, ...]:
     return tuple(job_id not in served for job_id in order)
 
 
-def _bound(requests: Sequence[Request], planner: Planner) -> tuple[Cost, set[str]]:
+def _bound(requests: Sequence[Request], delay_s: int, planner: Planner) -> tuple[Cost, set[str]]:
     """No plan for all requests costs less than this; and the jobs that the curve of the bound chose."""
     holders: dict[str, Candidate] = {}
     for request in requests:
@@ -109,7 +140,7 @@ def _bound(requests: Sequence[Request], planner: Planner) -> tuple[Cost, set[str
     free = {name for request in requests for name in request.free_nodes}
     problem = EvictionProblem(
         nodes_needed=max(0, sum(request.nodes for request in requests) - len(free)),
-        max_delay_s=max(request.problem.max_delay_s for request in requests),
+        max_delay_s=delay_s,
         step_s=step_s,
         candidates=tuple(holders.values()),
     )
