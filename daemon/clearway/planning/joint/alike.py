@@ -31,12 +31,15 @@ def groups_of(requests: Sequence[Request], most: int | None = None) -> list[list
     Without it only requests within the same delay are one, so that nothing is lost.
     """
     kinds: list[list[Request]] = []
+    open_kinds: list[list[Request]] = []  # those that others may join
     for request in sorted(requests, key=_pressing):
-        mine = next((kind for kind in kinds if _alike(kind[0], request)), None) if _divisible(request) else None
-        if mine is None:
-            kinds.append([request])
-        else:
+        mine = next((kind for kind in open_kinds if _alike(kind[0], request)), None)
+        if mine is not None:
             mine.append(request)
+            continue
+        kinds.append([request])
+        if _divisible(request):
+            open_kinds.append(kinds[-1])
     groups = [group for kind in kinds for group in _by_delay(kind, most)]
     return sorted(groups, key=lambda group: _pressing(group[0]))
 
