@@ -98,3 +98,10 @@ def test_many_candidates_take_this_way(monkeypatch: pytest.MonkeyPatch) -> None:
         least = everything(requests)
         if least is not None and len(found.allocations) == len(requests):
             assert found.cost.lost_work_node_s * (1 - found.gap) <= float(least[0]) + 1e-6
+
+
+def test_without_a_job_that_may_leave_in_time_there_is_no_plan() -> None:
+    first = bursts(1)[0]
+    jobs = tuple(replace(job, options=(Option(Action.SYS_CHECKPOINT, 0, 99),)) for job in first.problem.candidates)
+    asks = replace(first, problem=replace(first.problem, candidates=jobs), nodes=2, free_nodes=())
+    assert by_phases([[asks]], endless) is None

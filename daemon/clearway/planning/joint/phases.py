@@ -166,7 +166,7 @@ def _priced(
     """None without time, or where not even parts of jobs free enough."""
     from scipy.optimize import linprog  # noqa: PLC0415
 
-    if seconds_left() <= 0:
+    if seconds_left() <= 0 or not len(columns.jobs):
         return None
     sign = np.concatenate([-np.ones(phases), np.ones(rows.A.shape[0] - phases)])
     limit = np.where(sign > 0, rows.ub, -rows.lb)

@@ -182,7 +182,7 @@ def _only(requests: Sequence[Request], jobs: Collection[str]) -> list[Request]:
     """The requests with these candidates alone; what they share with others cannot be freed."""
     groups = groups_of(requests)
     names = {name for name, holders in holders_of(group[0] for group in groups).items() if holders.issubset(jobs)}
-    found = {}
+    found: dict[str, Request] = {}
     for group in groups:
         left = candidates_on(group[0].problem, names).candidates
         found |= {each.job_id: replace(each, problem=replace(each.problem, candidates=left)) for each in group}
