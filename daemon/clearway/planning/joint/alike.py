@@ -8,12 +8,13 @@ be more than ``MOST_GROUPS`` otherwise. They are cut apart where delays differ t
 group: a plan may become dearer, never late.
 
 Handing out: the most pressing request comes first, and takes nodes that are free already, then those of jobs that
-leave, the quickest first, then those of jobs that end. So a job is used up before the next one leaves.
+leave, the widest first, then those of jobs that end. A job is used up before the next one leaves, so that few requests
+count on a job that leaves for another one.
 
 Cost: O(requests x groups) comparisons of candidates, and time in the number of nodes that are given.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -86,16 +87,17 @@ def handed_out(allocations: Sequence[Allocation], groups: Sequence[Sequence[Requ
 
 
 def _in_order(given: Allocation, holders: Mapping[str, Iterable[str]], ending: Mapping[str, Option]) -> list[str]:
-    """Its nodes, those first that serve the soonest; those of one job side by side."""
-    leaving = sorted(given.leaving, key=lambda each: (ceil(each[1].checkpoint_s), each[0]))
+    """Its nodes: free ones, those of jobs that leave, those of jobs that end; those of one job side by side."""
+    own = Counter(job_id for name in given.nodes for job_id in holders.get(name, ()))
+    leaving = sorted(given.leaving, key=lambda each: (-own[each[0]], ceil(each[1].checkpoint_s), each[0]))
     turn = {job_id: number for number, (job_id, _) in enumerate(leaving, 1)}
 
-    def soonest(name: str) -> tuple[float, int, str]:
+    def place(name: str) -> tuple[float, int, str]:
         jobs = holders.get(name, ())
         ends_s = max([ending[job_id].ready_s for job_id in jobs if job_id in ending], default=-1.0)
         return (ends_s, max([turn.get(job_id, 0) for job_id in jobs], default=0), name)
 
-    return sorted(given.nodes, key=soonest)
+    return sorted(given.nodes, key=place)
 
 
 def _pressing(request: Request) -> tuple[int, str]:
