@@ -1,4 +1,4 @@
-"""Writes the completion of commands for bash, zsh and fish where Debian keeps it: ``make_completion.py FOLDER``."""
+"""Writes the completion of commands for bash, zsh and fish: ``make_completion.py FOLDER ZSH``, as fill says."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ from typer.completion import get_completion_script
 
 PLACES = {
     "bash": "usr/share/bash-completion/completions/clearway",
-    "zsh": "usr/share/zsh/vendor-completions/_clearway",
+    "zsh": f"usr/share/zsh/{sys.argv[2]}/_clearway",
     "fish": "usr/share/fish/vendor_completions.d/clearway.fish",
 }
 

@@ -14,16 +14,17 @@ from tests.package import site
 from tests.package.machine import Machine
 
 ROOT = Path(__file__).parents[2]
-BUILD = ROOT / "deploy/packaging/build-deb"
+PACKAGING = "deploy/packaging"
 EARLIER = "0.0.1"
 # The first test that asks for a package or a machine waits until it is made; build() and Machine have limits of their
 # own, which say more.
 LIMIT_S = 5_400
 STORY = "test_live.py"
+TOOLS = ("mmdebstrap", "systemd-nspawn", "rpmbuild", "rpmlint", "ansible-lint", "docker-compose", "shellcheck")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    missing = [name for name in ("mmdebstrap", "systemd-nspawn") if shutil.which(name) is None]
+    missing = [name for name in TOOLS if shutil.which(name) is None]
     why = f"missing: {' and '.join(missing)}" if missing else ""
     if os.geteuid():
         why = "it mounts and boots Debian trees, as root"
@@ -59,12 +60,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"the story ended with {broken}")
 
 
-def build(folder: Path, *options: str, tree: Path = ROOT) -> Path:
-    command = [tree / "deploy/packaging/build-deb", *options, folder]
+def build(folder: Path, *options: str, tree: Path = ROOT, script: str = "build-deb") -> Path:
+    command = [tree / PACKAGING / script, *options, folder]
     env = os.environ | {"SOURCE_DATE_EPOCH": "1700000000"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=1_800)
     assert done.returncode == 0, done.stderr
     return Path(done.stdout.strip())
+
+
+def build_rpm(folder: Path, *options: str) -> Path:
+    return build(folder, *options, script="build-rpm")
 
 
 @pytest.fixture(scope="session", params=["bookworm", pytest.param("trixie", marks=pytest.mark.full)])
@@ -85,9 +90,16 @@ def earlier(suite: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     before.mkdir()
     archive = subprocess.run(["git", "-C", ROOT, "archive", "HEAD~1"], capture_output=True, check=False).stdout
     subprocess.run(["tar", "-x", "-C", before], input=archive, check=False, capture_output=True)
-    tree = before if (before / BUILD.relative_to(ROOT)).exists() else ROOT
+    tree = before if (before / PACKAGING / "build-deb").exists() else ROOT
     os.environ.setdefault("PYTHON", str(ROOT / ".venv/bin/python"))
     return build(folder, "--quick", "--suite", suite, "--version", EARLIER, tree=tree)
+
+
+@pytest.fixture(scope="session")
+def rpms(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """With an older version, and with this one."""
+    folder = tmp_path_factory.mktemp("rpms")
+    return [build_rpm(folder, "--quick", *more) for more in (("--version", EARLIER), ())]
 
 
 @pytest.fixture(scope="session")

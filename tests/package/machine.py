@@ -21,7 +21,7 @@ from typing import Self
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "/var/cache")) / "clearway-packaging"
 PACKAGES = (
     "systemd,systemd-sysv,dbus,passwd,procps,iproute2,curl,sudo,python3,python3-venv,munge,mariadb-server,"
-    "slurmctld,slurmd,slurm-client,slurmdbd,slurm-wlm-basic-plugins,slurm-wlm-mysql-plugin"
+    "slurmctld,slurmd,slurm-client,slurmdbd,slurm-wlm-basic-plugins,slurm-wlm-mysql-plugin,rpm,ansible-core,python3-apt"
 )
 PATIENT_S = 240.0  # four times as long as a busy machine was seen to need
 NAME = "clearway-test"

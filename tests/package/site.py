@@ -1,4 +1,7 @@
-"""What a site has before Clearway comes: Slurm with slurmdbd, four nodes, users, a partition for urgent jobs."""
+"""What a site has before Clearway comes: Slurm, four nodes, users, a partition for urgent jobs; on Debian 12 slurmdbd.
+
+Debian 13's slurmdbd ends at its start: it cannot read what Debian 13's MariaDB answers. So 13 is the site without one.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,14 @@ MpiDefault=none
 ReturnToService=2
 KillWait=20
 BatchStartTimeout=60
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=localhost
 NodeName=node[1-4] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[17001-17004] CPUs=4 Boards=1 SocketsPerBoard=1 \
 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=4000 State=UNKNOWN
 PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP
+"""
+ACCOUNTING = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=localhost
 """
 DBD = """\
 AuthType=auth/munge
@@ -58,6 +63,15 @@ Delegate=yes
 """
 
 
+def has_slurmdbd(machine: Machine) -> bool:
+    return machine.suite == "bookworm"
+
+
+def daemon_user(machine: Machine) -> str:
+    """Without slurmdbd Slurm has no operators, and the daemon runs as SlurmUser."""
+    return "clearway" if has_slurmdbd(machine) else "slurm"
+
+
 def begin(machine: Machine) -> None:
     """Start it, and wait until all nodes are idle."""
     machine.run("useradd -m alice; useradd -m ursula")
@@ -67,20 +81,27 @@ def begin(machine: Machine) -> None:
     machine.run("ip addr add 192.0.2.1/24 dev site; ip link set site up")
     (machine.root / "etc/munge/munge.key").write_bytes(os.urandom(128))
     machine.run("chown munge:munge /etc/munge/munge.key; chmod 400 /etc/munge/munge.key; systemctl restart munge")
-    machine.wait_for(lambda: machine.run("mariadb -e 'SELECT 1'", check=False).returncode == 0, "MariaDB")
-    machine.run("mariadb -e \"CREATE USER slurm@localhost IDENTIFIED BY 'slurm'; GRANT ALL ON *.* TO slurm@localhost\"")
-    machine.write("/etc/slurm/slurmdbd.conf", DBD)
-    machine.write("/etc/slurm/slurm.conf", CONF)
+    machine.write("/etc/slurm/slurm.conf", CONF + (ACCOUNTING if has_slurmdbd(machine) else ""))
     if machine.suite != "bookworm":  # newer ones ask for a cgroup tree of their own
         machine.write("/etc/slurm/cgroup.conf", "CgroupPlugin=disabled\n")
-    machine.run("chown slurm: /etc/slurm/slurmdbd.conf; chmod 600 /etc/slurm/slurmdbd.conf")
     machine.write("/etc/systemd/system/slurmd@.service", NODE_UNIT)
-    machine.run("systemctl daemon-reload; systemctl disable --now slurmd; systemctl restart slurmdbd")
-    machine.wait_for(lambda: machine.run("sacctmgr -n show cluster", check=False).returncode == 0, "slurmdbd")
+    machine.run("systemctl daemon-reload; systemctl disable --now slurmd")
+    if has_slurmdbd(machine):
+        _start_slurmdbd(machine)
     machine.run("systemctl restart slurmctld")
     machine.run("systemctl start " + " ".join(f"slurmd@node{number}" for number in range(1, NODES + 1)))
     machine.wait_for(lambda: machine.says("sinfo -h -N -p batch -t idle -o %N").count("node") == NODES, "idle nodes")
-    machine.run("sacctmgr -i add account research; sacctmgr -i add user alice,ursula Account=research")
+    if has_slurmdbd(machine):
+        machine.run("sacctmgr -i add account research; sacctmgr -i add user alice,ursula Account=research")
+
+
+def _start_slurmdbd(machine: Machine) -> None:
+    machine.wait_for(lambda: machine.run("mariadb -e 'SELECT 1'", check=False).returncode == 0, "MariaDB")
+    machine.run("mariadb -e \"CREATE USER slurm@localhost IDENTIFIED BY 'slurm'; GRANT ALL ON *.* TO slurm@localhost\"")
+    machine.write("/etc/slurm/slurmdbd.conf", DBD)
+    machine.run("chown slurm: /etc/slurm/slurmdbd.conf; chmod 600 /etc/slurm/slurmdbd.conf")
+    machine.run("systemctl restart slurmdbd")
+    machine.wait_for(lambda: machine.run("sacctmgr -n show cluster", check=False).returncode == 0, "slurmdbd")
 
 
 def submit(machine: Machine, command: str, *options: str, user: str = "alice") -> str:

@@ -12,22 +12,27 @@ from typing import Any
 import pytest
 
 from tests.package import guide, site
+from tests.package.conftest import ROOT
 from tests.package.machine import Machine
 
-# Debian 13's slurmdbd ends at its start: it cannot read what Debian 13's MariaDB answers. 13's package is only built.
-pytestmark = pytest.mark.parametrize("suite", ["bookworm"], indirect=True, scope="session")
+# Debian 13 is the site without slurmdbd (tests/package/site.py).
+pytestmark = pytest.mark.parametrize(
+    "suite", ["bookworm", pytest.param("trixie", marks=pytest.mark.full)], indirect=True, scope="session"
+)
 
 RUNNING = "systemctl is-active --quiet clearway"
 ACT_AT_ONCE = (('mode = "observe"', 'mode = "automatic"'), ("[candidates]\n", "[candidates]\nmin_runtime = 0\n"))
+ROLE = ROOT / "deploy/ansible"
 DEAF = 'trap "" TERM; while :; do sleep 1; done'  # is killed KillWait after its requeue
 
 
 def clearway(machine: Machine, command: str) -> str:
-    return machine.says(f"sudo -u clearway clearway {command}")
+    return machine.says(f"sudo -u {site.daemon_user(machine)} clearway {command}")
 
 
 def evictions(machine: Machine, which: str = "all") -> list[dict[str, Any]]:
-    said = machine.run(f"sudo -u clearway clearway evictions list --state {which} -o json", check=False).stdout
+    command = f"sudo -u {site.daemon_user(machine)} clearway evictions list --state {which} -o json"
+    said = machine.run(command, check=False).stdout
     return list(json.loads(said)["items"]) if said else []
 
 
@@ -73,6 +78,10 @@ def configure(machine: Machine, *changes: tuple[str, str]) -> None:
     machine.write(guide.CONFIGURATION, text)
 
 
+def give_rights(machine: Machine) -> None:
+    guide.follow(machine, "Its rights in Slurm" if site.has_slurmdbd(machine) else "Without slurmdbd")
+
+
 def test_what_a_command_in_the_machine_kills_is_in_the_machine(machine: Machine) -> None:
     """A process group outlives the border of a PID namespace: `kill -9 $pid` with a pid of 0 ended the tests."""
     assert machine.run("kill -9 0", check=False).returncode == -9
@@ -85,7 +94,7 @@ def test_install_md_leads_to_a_first_plan(package: Path, machine: Machine) -> No
     began = time.monotonic()
     guide.follow(machine, "The package")
     installed = time.monotonic()
-    guide.follow(machine, "Its rights in Slurm")
+    give_rights(machine)
     machine.write(guide.CONFIGURATION, guide.configuration("The configuration"))
     guide.compare(machine, "The configuration")
     said = guide.follow(machine, "Start it")
@@ -98,13 +107,14 @@ def test_install_md_leads_to_a_first_plan(package: Path, machine: Machine) -> No
 
 
 def test_it_runs_as_its_user_behind_the_hardening(machine: Machine) -> None:
-    assert machine.says(f"stat -c %U /proc/{main_pid(machine)}") == "clearway"
+    user = site.daemon_user(machine)
+    assert machine.says(f"stat -c %U /proc/{main_pid(machine)}") == user
     assert machine.says(f"grep CapEff /proc/{main_pid(machine)}/status").endswith("0000000000000000")
     score = re.search(r"Overall exposure level for \S+: ([0-9.]+)", machine.says("systemd-analyze security clearway"))
     assert score is not None
     assert float(score[1]) <= 1.2
     assert f"rates the unit {score[1]}" in " ".join(guide.PAGE.split())
-    assert machine.says("stat -c '%a %U %G' /etc/clearway/clearway.toml") == "640 root clearway"
+    assert machine.says("stat -c '%a %U %G' /etc/clearway/clearway.toml") == f"640 root {user}"
     assert machine.run("cat /etc/clearway/clearway.toml", user="alice", check=False).returncode != 0
 
 
@@ -172,24 +182,35 @@ def test_what_comes_with_it(machine: Machine) -> None:
 
 
 def test_purge_as_the_page_says_leaves_nothing(machine: Machine) -> None:
+    purge(machine)
+
+
+def purge(machine: Machine) -> None:
     for command in guide.commands("Uninstall"):
-        done = machine.run(command, check=False)
+        if "sacctmgr" in command and not site.has_slurmdbd(machine):
+            continue
+        done = machine.run(guide.for_site(machine, command), check=False)
         assert done.returncode == 0 or "grep" in command, f"{command}\n{done.stdout}{done.stderr}"
         assert "grep" not in command or not done.stdout
+    nothing_is_left(machine)
+
+
+def nothing_is_left(machine: Machine) -> None:
     # Logs of others (apt, dpkg, the journal) may tell of it.
     left_out = " ".join(f"-path {path} -prune -o" for path in ("/var/log", "/root", "/tmp/launcher"))
     found = machine.says(f"find / -xdev {left_out} -name '*clearway*' -print")
     assert found.split() == []
     assert machine.run("getent passwd clearway; getent group clearway", check=False).stdout == ""
     assert "clearway" not in machine.says("systemctl list-units; systemctl list-unit-files; dpkg -l")
-    assert "clearway" not in machine.says("sacctmgr -n -P show user format=user")
+    if site.has_slurmdbd(machine):
+        assert "clearway" not in machine.says("sacctmgr -n -P show user format=user")
 
 
 def test_an_upgrade_with_an_eviction_under_way(package: Path, earlier: Path, machine: Machine) -> None:
     machine.run("rm -f /root/clearway_*.deb")
     shutil.copy(earlier, machine.root / "root")
     guide.follow(machine, "The package")
-    guide.follow(machine, "Its rights in Slurm")
+    give_rights(machine)
     machine.write(guide.CONFIGURATION, guide.configuration("The configuration"))
     configure(machine, *ACT_AT_ONCE)
     configured = (machine.root / guide.CONFIGURATION[1:]).read_text()
@@ -207,7 +228,9 @@ def test_an_upgrade_with_an_eviction_under_way(package: Path, earlier: Path, mac
     assert is_running(machine)
     machine.wait_for(lambda: site.state(machine, waiting) == "RUNNING", "the urgent job")
     assert (machine.root / guide.CONFIGURATION[1:]).read_text() == configured
-    assert "good" in machine.says("sudo -u clearway sh -c 'clearway verify /var/lib/clearway/backups/before-*'")
+    assert "good" in machine.says(
+        f"sudo -u {site.daemon_user(machine)} sh -c 'clearway verify /var/lib/clearway/backups/before-*'"
+    )
     machine.run(f"scancel {waiting}")
     machine.wait_for(lambda: all(site.state(machine, job) == "RUNNING" for job in jobs), "the return of every job")
     clear(machine)
@@ -216,7 +239,7 @@ def test_an_upgrade_with_an_eviction_under_way(package: Path, earlier: Path, mac
 def test_the_way_back_is_told_and_works(earlier: Path, machine: Machine) -> None:
     newer = "import sqlite3; db = sqlite3.connect('/var/lib/clearway/clearway.sqlite'); "
     newer += "db.execute('UPDATE alembic_version SET version_num = 9999'); db.commit()"
-    machine.run(f'systemctl stop clearway; sudo -u clearway python3 -c "{newer}"')
+    machine.run(f'systemctl stop clearway; sudo -u {site.daemon_user(machine)} python3 -c "{newer}"')
     shutil.copy(earlier, machine.root / "root")
     done = machine.run(f"apt-get install -y --allow-downgrades ./{earlier.name}")
     assert "The daemon stays stopped" in done.stdout + done.stderr
@@ -225,6 +248,72 @@ def test_the_way_back_is_told_and_works(earlier: Path, machine: Machine) -> None
     assert "was it used by a newer version?" in site.events(machine)
     machine.run("systemctl stop clearway")
     for command in next(text for kind, text in guide.blocks("Upgrade") if kind != "sh").splitlines():
-        machine.run(re.sub(r"FILE$", "$(ls /var/lib/clearway/backups)", command.partition("#")[0]))
+        written = guide.for_site(machine, command.partition("#")[0])
+        machine.run(re.sub(r"FILE$", "$(ls /var/lib/clearway/backups)", written))
     machine.wait_for(lambda: is_ready(machine), "a ready daemon")
     assert clearway(machine, "evictions list --state past") != ""
+
+
+def test_the_role_installs_and_a_second_run_changes_nothing(package: Path, machine: Machine) -> None:
+    purge(machine)
+    shutil.copytree(ROLE, machine.root / "root/ansible")
+    shutil.copy(package, machine.root / "root")
+    configured = guide.configuration("The configuration")
+    given: dict[str, object] = {"clearway_package": f"/root/{package.name}", "clearway_configuration": configured}
+    if not site.has_slurmdbd(machine):
+        given |= {"clearway_user": "slurm", "clearway_operator": False}
+    machine.write("/root/given.json", json.dumps(given))
+    play = "cd /root/ansible && ansible-playbook -c local -i localhost, site.yml -e @/root/given.json"
+    said = machine.says(play)
+    assert " failed=0 " in said, said
+    assert is_ready(machine)
+    assert machine.says(f"stat -c %U /proc/{main_pid(machine)}") == site.daemon_user(machine)
+    assert (machine.root / guide.CONFIGURATION[1:]).read_text() == configured
+    again = machine.says(play)
+    assert " changed=0 " in again, again
+    given["clearway_configuration"] = configured.replace("[[preemptors]]", "[[preemptors]")
+    machine.write("/root/given.json", json.dumps(given))
+    refused = machine.run(play, check=False)
+    assert refused.returncode != 0, "a configuration that the daemon would refuse"
+    assert (machine.root / guide.CONFIGURATION[1:]).read_text() == configured
+    machine.run("rm /var/cache/clearway*")  # the role's copy of the package, as its page says
+    purge(machine)
+
+
+def test_the_rpm_is_upgraded_with_an_eviction_under_way(rpms: list[Path], suite: str, machine: Machine) -> None:
+    """On Debian 12, which has the Python of the RPM: no other package of a Red Hat system is here."""
+    if suite != "bookworm":
+        pytest.skip("Debian 13 has no Python 3.11")
+    for rpm in rpms:
+        shutil.copy(rpm, machine.root / "root")
+    here = "--nodeps --force-debian"  # rpm knows none of Debian's packages
+    machine.run(f"rpm -i {here} {rpms[0].name}")
+    assert not is_running(machine)
+    assert machine.says("stat -c '%a %U %G' /etc/clearway/clearway.toml") == "640 root clearway"
+    give_rights(machine)
+    machine.write(guide.CONFIGURATION, guide.configuration("The configuration"))
+    configure(machine, *ACT_AT_ONCE)
+    configured = (machine.root / guide.CONFIGURATION[1:]).read_text()
+    machine.run("systemctl enable --now clearway")
+    jobs = fill(machine)
+    waiting = urgent(machine)
+    machine.wait_for(lambda: begun(machine), "an eviction under way")
+    refused = machine.run("rpm -e --nodeps clearway", check=False)
+    assert "evictions are under way" in refused.stderr + refused.stdout
+    assert is_running(machine)
+    done = machine.run(f"rpm -U {here} {rpms[1].name}")
+    assert "clearway: the database as it was: /var/lib/clearway/backups/before-" in done.stdout + done.stderr
+    assert is_running(machine)
+    machine.wait_for(lambda: site.state(machine, waiting) == "RUNNING", "the urgent job")
+    assert (machine.root / guide.CONFIGURATION[1:]).read_text() == configured
+    machine.run(f"scancel {waiting}")
+    machine.wait_for(lambda: all(site.state(machine, job) == "RUNNING" for job in jobs), "the return of every job")
+    clear(machine)
+    back = machine.run(f"rpm -U --oldpackage {here} {rpms[0].name}")
+    assert "The daemon stays stopped" in back.stdout + back.stderr
+    assert not is_running(machine)
+    machine.run("rpm -e --nodeps clearway; sacctmgr -i delete user clearway")
+    assert not (machine.root / "opt/clearway").exists()
+    for command in guide.commands("The RPM"):
+        machine.run(command)
+    nothing_is_left(machine)

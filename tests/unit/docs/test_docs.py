@@ -254,5 +254,7 @@ def test_metrics_that_are_named_exist(page: Path) -> None:
     known = {sample.name for metric in Metrics(SystemClock()).registry.collect() for sample in metric.samples}
     known |= {name for metric in Metrics(SystemClock()).registry.collect() for name in (metric.name,)}
     known |= {f"{name}_total" for name in known}
+    role = ROOT / "deploy/ansible/roles/clearway/defaults/main.yml"
+    known |= set(re.findall(r"^(clearway_\w+):", role.read_text(), re.MULTILINE))
     for name in re.findall(r"`(clearway_[a-z][a-z_]+)(?:\{.*?\})?`", page.read_text()):
         assert name in known or name == "clearway_checkpoint", name
