@@ -286,6 +286,7 @@ def test_the_rpm_is_upgraded_with_an_eviction_under_way(rpms: list[Path], suite:
         pytest.skip("Debian 13 has no Python 3.11")
     for rpm in rpms:
         shutil.copy(rpm, machine.root / "root")
+    clear(machine)
     here = "--nodeps --force-debian"  # rpm knows none of Debian's packages
     machine.run(f"rpm -i {here} {rpms[0].name}")
     assert not is_running(machine)
