@@ -79,7 +79,11 @@ def configure(machine: Machine, *changes: tuple[str, str]) -> None:
 
 
 def give_rights(machine: Machine) -> None:
-    guide.follow(machine, "Its rights in Slurm" if site.has_slurmdbd(machine) else "Without slurmdbd")
+    if site.has_slurmdbd(machine):
+        guide.follow(machine, "Its rights in Slurm")
+    else:
+        for command in guide.commands("Without slurmdbd")[:-1]:  # the last one follows a purge
+            machine.run(command)
 
 
 def test_what_a_command_in_the_machine_kills_is_in_the_machine(machine: Machine) -> None:
@@ -192,6 +196,8 @@ def purge(machine: Machine) -> None:
         done = machine.run(guide.for_site(machine, command), check=False)
         assert done.returncode == 0 or "grep" in command, f"{command}\n{done.stdout}{done.stderr}"
         assert "grep" not in command or not done.stdout
+    if not site.has_slurmdbd(machine):
+        machine.run(guide.commands("Without slurmdbd")[-1])
     nothing_is_left(machine)
 
 
@@ -207,6 +213,7 @@ def nothing_is_left(machine: Machine) -> None:
 
 
 def test_an_upgrade_with_an_eviction_under_way(package: Path, earlier: Path, machine: Machine) -> None:
+    clear(machine)
     machine.run("rm -f /root/clearway_*.deb")
     shutil.copy(earlier, machine.root / "root")
     guide.follow(machine, "The package")
