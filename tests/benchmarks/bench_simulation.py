@@ -1,4 +1,4 @@
-"""How fast recorded workloads are replayed, in how much memory, and beside AccaSim; all in processor time.
+"""How fast recorded workloads are replayed, in how much memory, beside AccaSim and a plain loop; in processor time.
 
 Run with ``pytest tests/benchmarks/bench_simulation.py -s``. Needs the traces (see ``trace_problems``).
 """
@@ -19,6 +19,7 @@ from clearway.simulation.schedulers.fcfs import Fcfs
 from clearway.simulation.traces.swf import read_swf
 from clearway.simulation.traces.trace import Trace
 from tests.benchmarks.accasim_rules import AccaSimEasy, run_accasim
+from tests.benchmarks.plain_easy import plain_easy
 from tests.benchmarks.trace_problems import FOLDER
 
 YEARS = (  # file, records, processors, allowed seconds of processor time, reading included
@@ -28,6 +29,8 @@ YEARS = (  # file, records, processors, allowed seconds of processor time, readi
 MOST_MIB = 1_024
 TIMES_ACCASIM = 10  # about 30 on a quiet machine
 TRIES = 3
+TIMES_PLAIN = 1.0  # 1.2 on a quiet machine; the loop does without nodes, preemption and accounts
+PLAIN_TRIES = 7
 AGREES = 0.01
 KTH, KTH_NODES = "KTH-SP2-1996-2.1-cln.swf.xz", 100
 
@@ -104,3 +107,23 @@ def test_easy_is_ten_times_as_fast_as_accasims_and_agrees_by_its_rules(tmp_path:
     assert wait_s == pytest.approx(theirs.wait_s, rel=AGREES)
     assert slowdown == pytest.approx(theirs.slowdown, rel=AGREES)
     assert theirs.spent_s / spent_s >= TIMES_ACCASIM
+
+
+@pytest.mark.guard
+@pytest.mark.timeout(900)
+def test_easy_is_as_fast_as_a_plain_loop_and_starts_every_job_at_the_same_second() -> None:
+    trace = read_swf(path_of(KTH))
+    found: list[tuple[float, float]] = []
+    for _ in range(PLAIN_TRIES):  # in turn, so that a neighbour disturbs both
+        begin = time.process_time()
+        done = replay(trace.jobs, KTH_NODES, Easy())
+        middle = time.process_time()
+        starts = plain_easy(trace.jobs, KTH_NODES)
+        found.append((middle - begin, time.process_time() - middle))
+    spent_s, plain_s = (min(each) for each in zip(*found, strict=True))
+    jobs = len(trace.jobs)
+    print(
+        f"EASY: {jobs / spent_s:,.0f} jobs/s, plain loop {jobs / plain_s:,.0f}; {plain_s / spent_s:.2f} times as fast"
+    )
+    assert {outcome.job.job_id: outcome.start_s for outcome in done.outcomes} == starts
+    assert plain_s / spent_s >= TIMES_PLAIN

@@ -248,8 +248,11 @@ class Machine:
         job.done_s = job.run_s
         job.end_s = now_s
         job.state = _ENDED
-        job.epoch += 1
-        self._give_back(job)
+        if self.kept:
+            self._give_back(job)
+        else:
+            self.free += job.nodes
+            job.nodes = ()
 
     def _leave(self, job: ReplayedJob) -> None:
         del self.leaving[job.index]

@@ -5,10 +5,10 @@ nodes will then be left over (extra). A later job that fits now starts if it end
 more than the extra nodes. Source: Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime
 estimates in scheduling the IBM SP2 with backfilling", as the UJFB paper cites it.
 
-Cost: a pass over the queue when nodes have become free. A submission alone costs O(1): as long as no job leaves,
-the shadow time and the extra nodes stay what they are. A job that was refused then is refused again, since every
-refusal only grows with the clock. The pass compares whole numbers in a list beside the queue, and is left out when
-fewer nodes are free than the smallest waiting job needs.
+Cost: a pass over the queue when nodes have become free. A submission alone costs O(1): as long as no job leaves, the
+shadow time and the extra nodes stay what they are. A job that was refused then is refused again, since every refusal
+only grows with the clock. The pass compares whole numbers in a list beside the queue. The reservation is found only
+when a waiting job behind the first fits: until then nothing that it depends on changes.
 """
 
 from collections.abc import Sequence
@@ -58,15 +58,19 @@ class Easy(Fcfs):
                 if not queue:
                     return
                 free = len(machine.free)
-            self.shadow_s = -inf
+            self.shadow_s = -inf  # not known yet
             seen = 1
         self.seen = last = len(queue)
         if seen == last or not free:
-            self.seen = last
             return
-        fitting = [i for i in range(seen, last) if sizes[i] <= free]
-        if not fitting:
-            return
+        if seen + 1 == last:  # as after most submissions
+            if sizes[seen] > free:
+                return
+            fitting = [seen]
+        else:
+            fitting = [i for i in range(seen, last) if sizes[i] <= free]
+            if not fitting:
+                return
         if self.shadow_s < 0:
             self.shadow_s, self.extra = self.reservation(queue[0])
         taken = self.backfill(fitting, self.shadow_s - machine.now_s)
@@ -88,14 +92,21 @@ class Easy(Fcfs):
     def reservation(self, head: ReplayedJob) -> tuple[float, int]:
         """When the first job will start at the latest, and how many nodes will be left then."""
         machine = self.machine
-        missing = head.size - len(machine.free)
-        shadow_s = inf
-        for end_s, size in machine.free_later():
-            if end_s > shadow_s:
-                break
-            missing -= size
-            if missing <= 0:
-                shadow_s = end_s
+        missing, shadow_s = head.size - len(machine.free), inf
+        if machine.kept or machine.leaving:
+            for end_s, size in machine.free_later():
+                if end_s > shadow_s:
+                    break
+                missing -= size
+                if missing <= 0:
+                    shadow_s = end_s
+        else:  # the same, without a list made for it
+            for end_s, _, job in machine.running:
+                if end_s > shadow_s:
+                    break
+                missing -= job.size
+                if missing <= 0:
+                    shadow_s = end_s
         return shadow_s, -missing
 
     def backfill(self, fitting: Sequence[int], window_s: float) -> list[int]:
