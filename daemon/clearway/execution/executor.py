@@ -48,6 +48,8 @@ from clearway.model.transitions import O, entered, superseded
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 
+_LEFT = (S.VACATED, S.QUEUED)
+
 # More rows than any operation has between two snapshots; a table that does not come to rest is a bug, not a loop.
 _MOST_PHASES = 12
 
@@ -79,6 +81,10 @@ class Executor:
         grace = timedelta(seconds=config.execution.placement_grace)
         self._commander = Commander(backend, store, emit, grace)
         self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
+
+    def in_arrears(self, cycle: datetime) -> bool:
+        """Whether commands for jobs wait only because the cycle of this time has been long enough."""
+        return self._pace.in_arrears(cycle)
 
     def advance(self, operation: O, cycle: CycleContext) -> O:
         """As many steps as this snapshot allows; returns where the operation stands afterwards."""
@@ -186,7 +192,8 @@ class Executor:
         stuck = self._lifecycles[type(e)].misfits(e, cycle) | self._forbidden(e, cycle) if waiting else {}
         begin = waiting and not cycle.paused and not stuck
         batch = JobBatch(e)
-        for index in range(len(e.preemptions)):
+        # What frees nodes comes before what puts jobs back into the queue: a cycle may have no time for both.
+        for index in sorted(range(len(e.preemptions)), key=lambda each: e.preemptions[each].state in _LEFT):
             cycle.alive()
             e = batch.operation
             p = e.preemptions[index]

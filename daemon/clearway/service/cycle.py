@@ -162,6 +162,7 @@ class Cycle:
             quarantined=self.quarantine.all(),
             usage=self.operations.usage(now),
             seconds=clock.monotonic() - began,
+            in_arrears=self.executor.in_arrears(now),
         )
 
     def _call_off(self, why: str, now: datetime, *, unplanned: bool = False) -> None:
