@@ -54,8 +54,8 @@ def test_every_experiment_is_in_the_index_and_absent_workloads_are_named(
 
 
 def of_uniform(sweep: Sweep) -> walltime_study.StochasticStudy:
-    rows = sweep(walltime_study.table_2, [("uniform",)], str)
-    return walltime_study.StochasticStudy(tuple(rows[0]), {"uniform": 1}, ())
+    rows = sweep(walltime_study.of_distribution, [("uniform",)], str)
+    return walltime_study.StochasticStudy(tuple(rows[0][0]), {"uniform": 1}, ())
 
 
 def test_what_can_be_asked_of_no_experiment_is_refused_before_any(tmp_path: Path) -> None:
