@@ -17,6 +17,8 @@ from clearway.experiments import (
     drain_report,
     drain_study,
     index_report,
+    promise_report,
+    promise_study,
     realtime_report,
     realtime_study,
     stochastic_report,
@@ -50,6 +52,7 @@ def _experiment(
 stochastic = _experiment(stochastic_study, stochastic_report, index_report.stochastic, "table2.csv")
 compaction = _experiment(compaction_study, compaction_report, index_report.compaction, "compaction.csv")
 drain = _experiment(drain_study, drain_report, index_report.drain, "drain.csv")
+promises = _experiment(promise_study, promise_report, index_report.promises, "promises.csv")
 urgent = _experiment(urgent_study, urgent_report, index_report.urgent, "urgent.csv")
 realtime = _experiment(realtime_study, realtime_report, index_report.realtime, "realtime.csv")
 
@@ -69,6 +72,7 @@ def every(out: Path, traces: Path, seeds: int, days: int, options: SweepOptions)
             ("stochastic", lambda to: stochastic(to, sweep)),
             ("compaction", lambda to: compaction(to, days, sweep)),
             ("drain", lambda to: drain(to, traces, 0, sweep)),
+            ("promises", lambda to: promises(to, traces, seeds, sweep)),
             ("urgent", lambda to: urgent(to, traces, seeds, sweep)),
             ("realtime", lambda to: realtime(to, traces, seeds, sweep)),
         ]
