@@ -126,8 +126,7 @@ class Promised(Easy):
                 if len(waits) > 1:
                     continue
             profile.take(start_s, start_s + left_s, job.size)
-        self.queue[:] = waits
-        self.sizes[:] = [job.size for job in waits]
+        self.renew(waits)
 
     def _make_room_late(self, promise: TraceJob) -> None:
         """Have jobs saved for a time to come, once all that is left of it is needed for their images."""
