@@ -24,6 +24,7 @@ from clearway.model.plan import OperationPlan
 from clearway.model.transitions import O
 from clearway.store import (
     audit_rows,
+    case_rows,
     explanation_rows,
     history_rows,
     involvement_rows,
@@ -280,6 +281,10 @@ class SqlStore(LeasedStore):
     save_tests_since = method(save_test_rows.since)
     save_tests_of = method(save_test_rows.of_job)
 
+    keep_case = method(case_rows.keep, writes=True)
+    open_cases = method(case_rows.open_ones)
+    cases_since = method(case_rows.since)
+
     # What preemption has cost so far
 
     preemption_counts = method(preemption_rows.counts)
@@ -362,4 +367,5 @@ class SqlStore(LeasedStore):
             history_rows.prune(connection, before)
             rolling_rows.prune(connection, before)
             save_test_rows.prune(connection, before)
+            case_rows.prune(connection, before)
         return pruned

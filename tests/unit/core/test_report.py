@@ -1,0 +1,103 @@
+"""The report on urgent jobs: hand-made histories with known answers, and sums that hold for any history."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clearway.api.report_schemas import report_view
+from clearway.cli.report_page import page
+from clearway.model.case import Beside, Case
+from clearway.model.problem import Action
+from clearway.model.urgent_report import Ending
+from clearway.preemption.report import part_of, report
+from tests.builders import NOW, after
+from tests.unit.core.cases import case, case_job
+
+UNTIL = after(86_400)
+
+
+def test_a_plan_that_was_not_carried_out() -> None:
+    jobs = (case_job("101", left_at=after(900)), case_job("102", user="bob", action=Action.END, left_at=after(50)))
+    told = report([case(started_at=after(960), jobs=jobs, beside=Beside(7_200.0, 10_800.0))], NOW, UNTIL)
+    (one,) = told.cases
+    assert (one.ending, one.sooner_s, one.wait_s, one.in_time) == (Ending.SOONER, 900.0, 960.0, False)
+    assert (one.lost_node_s, one.would_lose_node_s, one.saved_node_s) == (0.0, 7_200.0, 3_600.0)
+    assert [(share.user, share.would_lose_node_s) for share in told.users] == [("ann", 7_200.0)]
+    assert told.sums.ended_soon == 1
+    assert told.held.starts == 0
+
+
+def test_a_plan_that_was_carried_out() -> None:
+    left = case_job(preempted=True, predicted_checkpoint_s=10.0, actual_checkpoint_s=15.0, actual_lost_node_s=100.0)
+    told = report([case(acted=True, over=True, started_at=after(90), jobs=(left,))], NOW, UNTIL)
+    assert told.cases[0].ending is Ending.SERVED
+    assert (told.sums.lost_node_s, told.sums.would_lose_node_s, told.sums.in_time) == (100.0, 0.0, 1)
+    held = told.held
+    assert (held.checkpoint_ratio, held.checkpoints_within, held.start_error_s) == (1.5, 0, 30.0)
+    assert (held.predicted_lost_node_s, held.actual_lost_node_s) == (7_200.0, 100.0)
+
+
+def test_jobs_that_start_by_themselves_wait_or_leave() -> None:
+    found = [case("1", started_at=after(30)), case("2"), case("3", gone_at=after(5))]
+    told = report(found, NOW, after(1_060))
+    endings = {each.case.job_id: each.ending for each in told.cases}
+    assert endings == {"1": Ending.NOT_NEEDED, "2": Ending.WAITS, "3": Ending.GONE}
+    assert told.sums.sooner_s == 1_000.0, "so long has the waiting one waited since its start by the plan"
+
+
+def test_a_user_sees_the_own_part() -> None:
+    one = case(jobs=(case_job("101"), case_job("102", user="bob", nodes=("n3",))), beside=Beside(1.0, 2.0))
+    own = part_of(one, "bob")
+    assert own is not None
+    assert ([job.job_id for job in own.jobs], own.nodes, own.beside) == (["102"], ("n3",), None)
+    assert part_of(one, "stranger") is None
+
+
+def test_the_page_escapes_what_users_set() -> None:
+    hostile = '"><script>alert(1)</script>'
+    one = case(hostile, display_id=hostile, user=hostile, outcome=hostile, jobs=(case_job(user=hostile),))
+    text = page(report_view(report([one], NOW, UNTIL)))
+    assert "<script" not in text
+    assert "http" not in text.replace("http-equiv", ""), "it loads nothing"
+    assert text.count("<svg") == text.count("<desc>") == 1
+
+
+def test_a_page_without_cases() -> None:
+    assert "no urgent job" in page(report_view(report([], NOW, UNTIL)))
+
+
+AMOUNTS = st.integers(0, 10**6).map(float)
+TIMES = st.one_of(st.none(), st.integers(0, 5_000).map(after))
+JOBS = st.builds(
+    case_job,
+    user=st.sampled_from("abc"),
+    action=st.sampled_from(Action),
+    predicted_lost_node_s=AMOUNTS,
+    actual_lost_node_s=st.one_of(st.none(), AMOUNTS),
+    preempted=st.booleans(),
+    left_at=TIMES,
+)
+CASES = st.builds(
+    case,
+    st.integers(1, 99).map(str),
+    acted=st.booleans(),
+    started_at=TIMES,
+    gone_at=TIMES,
+    jobs=st.lists(JOBS, max_size=4).map(tuple),
+    beside=st.one_of(st.none(), st.builds(Beside, AMOUNTS, st.one_of(st.none(), AMOUNTS))),
+)
+
+
+@given(st.lists(CASES, max_size=8))
+def test_sums_add_up(cases: list[Case]) -> None:
+    told = report(cases, NOW, UNTIL + timedelta(seconds=1))
+    sums = told.sums
+    assert sums.cases == len(told.cases) == sum(sums.by_ending.values())
+    assert sums.clearway_node_s + sums.saved_node_s == sums.slurm_node_s
+    assert sums.saved_node_s == sum(each.saved_node_s or 0.0 for each in told.cases)
+    assert sums.lost_node_s == sum(share.lost_node_s for share in told.users)
+    assert sums.would_lose_node_s == sum(share.would_lose_node_s for share in told.users)
+    assert sum(share.jobs for share in told.users) == sum(job.pays for each in told.cases for job in each.jobs)
