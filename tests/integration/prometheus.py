@@ -31,10 +31,16 @@ def require(*programs: str) -> None:
 
 
 class Prometheus:
-    """Scrapes one address as ``job="clearway"`` and answers queries."""
+    """Scrapes one address as ``job`` and answers queries, itself at ``address``."""
 
     def __init__(
-        self, target: str, *, cluster: str = "test", rules: Path | None = None, alertmanager: str = ""
+        self,
+        target: str,
+        *,
+        job: str = "clearway",
+        cluster: str = "test",
+        rules: Path | None = None,
+        alertmanager: str = "",
     ) -> None:
         self.at = 0.0  # when queries are asked about; 0: now
         self._client = httpx.Client(timeout=PATIENT_S)
@@ -46,7 +52,7 @@ class Prometheus:
             f"global: {{scrape_interval: {int(SCRAPE_EVERY_S * 1_000)}ms, evaluation_interval: 1s}}\n"
             f"{rule_files}"
             "scrape_configs:\n"
-            "  - job_name: clearway\n"
+            f"  - job_name: {job}\n"
             f"    static_configs: [{{targets: ['{target}'], labels: {{cluster: {cluster}}}}}]\n"
         )
         self._log = (self._folder / "log").open("wb")
@@ -56,7 +62,7 @@ class Prometheus:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        self._base = f"http://127.0.0.1:{port}"
+        self.address = f"http://127.0.0.1:{port}"
         self._process = subprocess.Popen(
             [
                 *("setpriv", "--pdeathsig", "KILL", "prometheus"),
@@ -100,12 +106,12 @@ class Prometheus:
     def _ready(self) -> bool:
         assert not self._ended(), "Prometheus has ended"
         try:
-            return self._client.get(f"{self._base}/-/ready").status_code == 200
+            return self._client.get(f"{self.address}/-/ready").status_code == 200
         except httpx.TransportError:
             return False
 
     def get(self, path: str, **parameters: str) -> Any:
-        answer = self._client.get(f"{self._base}/api/v1/{path}", params=parameters).json()
+        answer = self._client.get(f"{self.address}/api/v1/{path}", params=parameters).json()
         assert answer["status"] == "success", f"{parameters}: {answer.get('error')}"
         assert not answer.get("warnings"), f"{parameters}: {answer['warnings']}"
         return answer["data"]

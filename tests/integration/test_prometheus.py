@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from clearway.config.configuration import Config
+from clearway.doctor import daemon_checks
+from clearway.doctor.case import Asked, Case
+from clearway.doctor.finding import Result, State
 from tests.integration.daemon import DaemonProcess, get, wait_for, write_config
 from tests.integration.prometheus import Prometheus, require
 
@@ -95,6 +102,44 @@ def test_every_alert_has_data_to_judge(prometheus: Prometheus, alert: str) -> No
     assert compared is not None, "an alert compares something with a number"
     judged = re.sub(r"^absent\((.*)\)$", r"\1", compared[1])
     assert prometheus.query(judged), f"no data: {judged}"
+
+
+def asked_by_doctor(address: str) -> Result:
+    return daemon_checks.prometheus(Case(Config(), Asked(prometheus=address), "clearway"))
+
+
+def test_doctor_sees_that_it_is_scraped(prometheus: Prometheus) -> None:
+    wait_for(lambda: prometheus.query("up", time.time()), what="a scrape")  # not at the moment that others ask about
+    found = asked_by_doctor(prometheus.address)
+    assert (found.state, found.what) == (State.OK, f"{prometheus.address} scrapes 1 daemon")
+
+
+@pytest.mark.parametrize(
+    ("job", "what", "remedy"),
+    [("clearway", "its last scrape failed", "the target must be"), ("other", "no target with job", "clearway files")],
+)
+def test_doctor_sees_that_it_is_not_scraped(job: str, what: str, remedy: str) -> None:
+    require("prometheus", "setpriv")
+    with Prometheus("127.0.0.1:9", job=job) as running:
+        wait_for(lambda: running.query("up"), what="a scrape")
+        found = asked_by_doctor(running.address)
+    assert found.state is State.FAULT
+    assert what in found.what
+    assert remedy in found.remedy
+
+
+def test_doctor_knows_what_is_no_prometheus() -> None:
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.handle_request).start()
+        found = asked_by_doctor(f"http://127.0.0.1:{server.server_port}/")
+    assert found.state is State.FAULT
+    assert "does not answer as Prometheus does" in found.what
 
 
 def test_prometheus_itself_has_loaded_the_rules(prometheus: Prometheus) -> None:

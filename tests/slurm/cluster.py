@@ -192,8 +192,7 @@ class SlurmCluster(RestServer):
         )
         conf.chmod(0o600)
         shutil.chown(conf, "slurm", "slurm")
-        self._spawn("slurmdbd", "slurmdbd", "-D", user="slurm")
-        self.wait_for(lambda: listens(self._ports["slurmdbd"]), 60, "slurmdbd's port")
+        self.start_slurmdbd()
 
     def _conf_lines(self) -> Iterator[str]:
         settings = {
@@ -307,7 +306,11 @@ class SlurmCluster(RestServer):
             file, mark = self.root / "state" / "job_state", f"saved-at-{time.time_ns()}"
             self.run("scontrol", "update", f"JobId={min(jobs, key=int)}", f"AdminComment={mark}")
             self.wait_for(lambda: file.exists() and mark.encode() in file.read_bytes(), 30, "the state on the disk")
-        self._end("slurmctld")
+        self.end("slurmctld")
+
+    def start_slurmdbd(self) -> None:
+        self._spawn("slurmdbd", "slurmdbd", "-D", user="slurm")
+        self.wait_for(lambda: listens(self._ports["slurmdbd"]), 60, "slurmdbd's port")
 
     def start_node(self, name: str) -> None:
         """Start the slurmd of one node, without waiting for it to register."""
@@ -315,7 +318,7 @@ class SlurmCluster(RestServer):
 
     def stop_node(self, name: str) -> None:
         """``kill -9`` of the slurmd of one node; its job steps go on."""
-        self._end(f"slurmd.{name}")
+        self.end(f"slurmd.{name}")
 
     @property
     def controller_pid(self) -> int:
@@ -325,7 +328,8 @@ class SlurmCluster(RestServer):
     def controller_is_up(self) -> bool:
         return "slurmctld" in self._processes and self._processes["slurmctld"].poll() is None
 
-    def _end(self, name: str) -> None:
+    def end(self, name: str) -> None:
+        """``kill -9`` of one daemon, by the name that it was started under, such as slurmdbd."""
         process = self._processes.pop(name)
         process.kill()
         process.wait()

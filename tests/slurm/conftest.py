@@ -74,8 +74,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Show the end of the cluster's logs under a failed test."""
     report = yield
     if report.failed and report.when != "teardown":
-        for name in ("shared_cluster", "accounting_cluster"):
-            cluster = getattr(item, "funcargs", {}).get(name)
-            if isinstance(cluster, SlurmCluster):
-                report.sections.append((f"logs of {name}", cluster.logs()))
+        used = getattr(item, "funcargs", {}).items()
+        clusters = {id(used_as): (name, used_as) for name, used_as in used if isinstance(used_as, SlurmCluster)}
+        for name, cluster in clusters.values():
+            report.sections.append((f"logs of {name}", cluster.logs()))
     return report

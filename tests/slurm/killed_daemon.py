@@ -1,7 +1,8 @@
 """``clearway serve``, or the same daemon that kills or stops itself at one of its calls to Slurm.
 
-CONFIG [before|after|stop[@N]:CALL]: it ends before or after its N-th such call (the first), or stops before it, and
-goes on with it when it is woken. "stop:change" stops it before each call that changes something in Slurm.
+CONFIG [before|after|during|stop[@N]:CALL]: it ends before or after its N-th such call (the first), or stops before it,
+and goes on with it when it is woken. "stop:change" stops it before each call that changes something in Slurm. "during":
+it ends while the command of a whole list is under way, which goes on without it.
 
 The real loop, store and backend; only the moment of death is added, and time for the solver on a busy machine.
 """
@@ -11,7 +12,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,8 @@ class Doomed:
     def _change_jobs(self, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
         """One job after another, so that it also ends in the middle of a batch."""
         name, failures = change.value.partition("_batch")[0].partition("_steps")[0], dict[str, SlurmError]()
+        if self._when == "during":
+            return self._doomed(name, self._backend.change_jobs)(change, jobs, signal)
         for job in jobs:
             failures |= self._doomed(name, self._backend.change_jobs)(change, (job,), signal)
         return failures
@@ -64,6 +69,9 @@ class Doomed:
 
         def doomed(*args: Any, **kwargs: Any) -> Any:
             self._left -= 1
+            if self._when == "during" and self._left == 0:
+                threading.Thread(target=_die_with_a_command, daemon=True).start()
+                self._left -= 1
             if self._left != 0 or self._when == "after":
                 result = attribute(*args, **kwargs)
             if self._left == 0:
@@ -72,6 +80,21 @@ class Doomed:
             return result
 
         return doomed
+
+
+def _die_with_a_command() -> None:
+    """SIGKILL as soon as this process has a child that changes something."""
+    while not any(b"scontrol" in line and b"requeue" in line for line in _children()):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _children() -> Iterator[bytes]:
+    """The command lines of this process's children."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                yield stat.with_name("cmdline").read_bytes()
 
 
 def main(path: Path, kill_at: str) -> int:

@@ -26,7 +26,7 @@ class RestServer(SlurmClient):
     def _spawn(self, name: str, *argv: str, user: str | None = None) -> None: ...
 
     @abstractmethod
-    def _end(self, name: str) -> None: ...
+    def end(self, name: str) -> None: ...
 
     @property
     def rest_socket(self) -> Path:
@@ -48,7 +48,7 @@ class RestServer(SlurmClient):
         self.wait_for(self._rest_answers, 30, "slurmrestd's socket")
 
     def stop_rest(self) -> None:
-        self._end("slurmrestd")
+        self.end("slurmrestd")
 
     def _rest_answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as probe:

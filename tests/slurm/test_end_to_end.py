@@ -166,6 +166,7 @@ def test_urgent_job_gets_nodes_in_time_and_everybody_goes_on(cluster: SlurmClust
     [
         pytest.param("after:create_reservation", marks=pytest.mark.one_slurm),
         "after:requeue",
+        "during:requeue",
         pytest.param("before:delete_reservation", marks=pytest.mark.one_slurm),
     ],
 )

@@ -26,7 +26,7 @@ from clearway.model.clock import ScaledClock
 from clearway.model.cluster import JobState
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError
-from clearway.model.operations import EvictionState, Operation, PreemptionState
+from clearway.model.operations import Eviction, EvictionState, Operation, PreemptionState
 from clearway.model.problem import Action, Candidate
 from clearway.service import server
 from clearway.simulation import theta
@@ -75,6 +75,7 @@ class Story:
     speed: float
     mode: Mode = Mode.AUTOMATIC
     _limit: float = 0.0  # of the monotonic clock
+    _urgent: str = ""  # the urgent job that was submitted last
     _told: dict[str, PreemptionState] = field(default_factory=dict)
     _if_killed: dict[str, float] = field(default_factory=dict)  # node-seconds, by job, of the first plan that chose it
 
@@ -97,6 +98,7 @@ class Story:
         )
         self._set_limit()
         urgent = self._submit("tsunami-forecast", theta.NODES_NEEDED)
+        self._pace()
         if not self._until(lambda: bool(self.daemon.store.evictions(limit=1))):
             return self._fail("no plan was made")
         eviction = self._newest()
@@ -166,9 +168,16 @@ class Story:
         return True
 
     def _pace(self) -> None:
-        """A person decides at the pace of real time; the rest goes quicker. Drains go on meanwhile."""
-        waits = any(e.state is EvictionState.AWAITING_APPROVAL for e in self.daemon.store.evictions(limit=5))
-        self.clock.run_at(1.0 if waits else self.speed)
+        """A person decides at the pace of real time; the rest goes quicker. Drains go on meanwhile.
+
+        So does the plan that is to be approved come at that pace: where this machine is busy, minutes there would pass
+        before the plan is seen here, and it would be out of date.
+        """
+        newest = self.daemon.store.evictions(limit=5)
+        waits = any(e.state is EvictionState.AWAITING_APPROVAL for e in newest)
+        planned = any(isinstance(e, Eviction) and e.preemptor.job_id == self._urgent for e in newest)
+        decides = waits or (self.mode is Mode.APPROVE and not planned)
+        self.clock.run_at(1.0 if decides else self.speed)
 
     def _set_limit(self) -> None:
         self._limit = time.monotonic() + _LIMIT_S * max(1.0, 60.0 / self.speed)
@@ -188,6 +197,7 @@ class Story:
             priority=1_000,
         )
         self._step(now, f"Job {job_id} ({name}) needs {nodes:,} nodes within 15 minutes.")
+        self._urgent = job_id
         return job_id
 
     def _newest(self) -> Operation:

@@ -9,6 +9,8 @@ from pathlib import Path
 from clearway.api.schemas import Health
 from clearway.client import Client
 from clearway.config.configuration import Config
+from clearway.doctor.database_facts import DatabaseFacts, read_database
+from clearway.doctor.once import Once
 from clearway.model.errors import ClearwayError
 from clearway.slurm.site_facts import Site, SiteFacts
 
@@ -35,7 +37,7 @@ class Case:
         conf = str(config.slurm.conf) if config.slurm.conf else None
         self.slurm = Site(conf, config.slurm.timeout)
 
-    @cached_property
+    @Once
     def site(self) -> SiteFacts:
         """Raises ``SlurmError``."""
         asked_at = self.now()
@@ -43,12 +45,19 @@ class Case:
         self.site_read_at = asked_at
         return found
 
-    @cached_property
+    @Once
     def node(self) -> Mapping[str, str]:
         """What one compute node says, by a job. Raises ``SlurmError``."""
         from clearway.doctor.node_checks import ask_node  # noqa: PLC0415 - it takes a case
 
         return ask_node(self)
+
+    @Once
+    def database(self) -> DatabaseFacts | None:
+        """None: SQLite's file is not there yet. Raises ``StoreError``."""
+        found = read_database(self.config)
+        self.database_read_at = self.now()
+        return found
 
     @cached_property
     def health(self) -> Health | None:

@@ -6,20 +6,18 @@ import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import httpx
-from sqlalchemy import make_url, text
 
 from clearway.api.tokens import Tokens
-from clearway.config.configuration import Config
 from clearway.doctor.case import Case
+from clearway.doctor.database_facts import sqlite_file
 from clearway.doctor.finding import Result, advice, fault, ok, untried
+from clearway.execution.gate import halted_by_file, told
 from clearway.model.errors import ConfigError, StoreError
 from clearway.service.clock_watch import APART_S
 from clearway.service.listening import listen
-from clearway.store import lease_rows, migrate
-from clearway.store.database import open_database
+from clearway.store import migrate
 
 LEAST_FREE_MIB = 1_024  # below it a database of a year's evictions may not fit
 _SOON = timedelta(days=7)
@@ -27,56 +25,42 @@ _LIMIT_S = 10.0
 
 
 def database(case: Case) -> Result | None:
-    """Opened and read, never made or migrated. None where the check of the files has found its folder closed."""
+    """None where the check of the files has found its folder closed."""
     file = sqlite_file(case.config)
     if file is not None and not os.access(file.parent, os.W_OK | os.X_OK):
         return None
-    if file is not None and not os.path.exists(file):  # noqa: PTH110 - Path raises where a folder is closed
-        return ok(f"SQLite in {file}, which the daemon makes at its first start")
     try:
-        opened = open_database(case.config.store.url)
-        try:
-            revision = migrate.current_revision(opened)
-            with opened.reading() as connection:
-                kind = "SQLite" if file is not None else _server_version(connection, opened.engine.dialect.name)
-            if revision is not None:
-                migrate.check_known(revision)
-        finally:
-            opened.engine.dispose()
+        facts = case.database
+        if facts is not None and facts.revision is not None:
+            migrate.check_known(facts.revision)
     except StoreError as error:
-        newer = "this Clearway knows none" in str(error)
-        return fault(
-            str(error),
-            "it is a newer Clearway's: install that, or restore an older backup (clearway restore)"
-            if newer
-            else "start the server, and let the URL's user in; for a damaged file: clearway verify, clearway restore",
-        )
-    if revision is None:
-        return ok(f"{kind}, empty; the daemon makes its tables at its first start")
-    if revision != migrate.HEAD:
+        return fault(str(error), _database_remedy(file, error))
+    if facts is None:
+        return ok(f"SQLite in {file}, which the daemon makes at its first start")
+    if facts.revision is None:
+        return ok(f"{facts.kind}, empty; the daemon makes its tables at its first start")
+    if facts.revision != migrate.HEAD:
         return advice(
-            f"{kind}, schema {revision}; the daemon's next start migrates it to {migrate.HEAD}",
+            f"{facts.kind}, schema {facts.revision}; the daemon's next start migrates it to {migrate.HEAD}",
             "clearway backup FILE first",
         )
-    return ok(f"{kind}, schema {revision}")
+    return ok(f"{facts.kind}, schema {facts.revision}")
 
 
-def _server_version(connection: Any, kind: str) -> str:
-    said = str(connection.execute(text("SELECT version()")).scalar()).split()
-    return f"PostgreSQL {said[1]}" if kind == "postgresql" and len(said) > 1 else f"MariaDB {said[0]}"
+def _database_remedy(file: Path | None, error: StoreError) -> str:
+    if "this Clearway knows none" in str(error):
+        return "it is a newer Clearway's: install that, or restore an older backup (clearway restore)"
+    if file is not None:
+        return "clearway verify says what is damaged, clearway restore puts a backup in its place"
+    return "start the server and look into its log, or write in store.url where it is and whom it lets in"
 
 
 def database_clock(case: Case) -> Result | None:
     """None for SQLite, which has no clock of its own."""
-    if sqlite_file(case.config) is not None:
+    facts = case.database
+    if facts is None or facts.clock is None:
         return None
-    opened = open_database(case.config.store.url)
-    try:
-        with opened.reading() as connection:
-            theirs = lease_rows.server_time(connection)
-    finally:
-        opened.engine.dispose()
-    ahead_s = 0.0 if theirs is None else (case.now() - theirs).total_seconds()
+    ahead_s = (case.database_read_at - facts.clock).total_seconds()
     if abs(ahead_s) <= APART_S:
         return ok("this machine and the database agree")
     return fault(
@@ -99,12 +83,6 @@ def database_disk(case: Case) -> Result | None:
     return ok(f"{free_mib / 1_024:,.0f} GiB are free in {file.parent}")
 
 
-def sqlite_file(config: Config) -> Path | None:
-    """None for a database server."""
-    url = make_url(config.store.url)
-    return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
-
-
 def port(case: Case) -> Result:
     """Free, or this daemon's own."""
     api = case.config.api
@@ -122,19 +100,20 @@ def port(case: Case) -> Result:
 
 
 def switches(case: Case) -> Iterator[Result]:
-    """What keeps it from acting."""
-    file = case.config.daemon.halt_file
-    if file is not None and os.path.lexists(file):
-        yield fault(f"the stop switch is on: {file} exists, so no command is given to Slurm", f"rm {file}")
+    """What keeps it from acting, as the daemon says; where none answers, as its database does."""
+    file, health = case.config.daemon.halt_file, case.health
+    if why := halted_by_file(file):
+        yield fault(f"the stop switch is on: {why}; no command is given to Slurm", f"rm {file}, as the daemon's user")
         return
-    health = case.health
-    if health is not None and health.halted:
-        yield fault(f"the stop switch is on: {health.halted}", "clearway unhalt")
+    kept = case.database if health is None else None
+    halted = health.halted if health is not None else told(kept and kept.halted_by)
+    if halted:
+        yield fault(f"the stop switch is on: {halted}; no command is given to Slurm", "clearway unhalt")
     elif health is not None and health.status == "stale":
         yield fault(
             f"no cycle has succeeded for {health.last_cycle_age_s:.0f} s", "journalctl -u clearway -n 50 says why"
         )
-    elif health is not None and health.paused:
+    elif health.paused if health is not None else kept is not None and kept.paused:
         yield advice("it is paused: nothing new is begun", "clearway resume")
     elif health is not None and health.mode != case.config.daemon.mode:
         yield advice(
@@ -142,7 +121,7 @@ def switches(case: Case) -> Iterator[Result]:
             "systemctl reload clearway",
         )
     else:
-        yield ok("nothing is halted")
+        yield ok("nothing is halted or paused")
 
 
 def tokens(case: Case) -> Result:

@@ -8,7 +8,7 @@ from clearway.doctor.case import Case
 from clearway.doctor.finding import Result, advice, fault, ok
 from clearway.model.clock import SystemClock
 from clearway.model.durations import format_duration
-from clearway.model.errors import ConfigError
+from clearway.model.errors import ConfigError, SlurmError
 from clearway.service.clock_watch import APART_S
 from clearway.slurm.releases import only_observed
 
@@ -19,15 +19,16 @@ _CLOCK_S = 1.0  # Slurm prints its time to the second
 def answers(case: Case) -> Result:
     """By the backend that the daemon would take."""
     try:
+        version = case.site.version  # first: a slurmctld that is down is waited for once
         backend, why = bootstrap.choose_backend(case.config, SystemClock())
-    except ConfigError as error:
+    except (ConfigError, SlurmError) as error:
         return fault(
             str(error),
             "run it where squeue and scontrol work for this user: Slurm's commands on the PATH, munge, slurm.conf "
             "(slurm.conf in [slurm], or SLURM_CONF), slurmctld up (scontrol ping)",
         )
     backend.close()
-    return ok(f"Slurm {case.site.version} through {backend.name} ({why})")
+    return ok(f"Slurm {version} through {backend.name} ({why})")
 
 
 def release(case: Case) -> Result:
@@ -39,12 +40,13 @@ def release(case: Case) -> Result:
 
 def rights(case: Case) -> Result:
     """Tried without harm: Slurm is asked to delete a reservation that does not exist."""
+    site = case.site
     if case.slurm.may_reserve():
         return ok(f"{case.user} may requeue the jobs of others and make reservations")
-    if not case.site.accounting:
+    if not site.accounting:
         return fault(
-            f"{case.user} has no rights: without slurmdbd only root and {case.site.slurm_user} have",
-            f"run the daemon as {case.site.slurm_user}: User={case.site.slurm_user} in a drop-in of clearway.service",
+            f"{case.user} has no rights: without slurmdbd only root and {site.slurm_user} have",
+            f"run the daemon as {site.slurm_user}: User={site.slurm_user} in a drop-in of clearway.service",
         )
     return fault(
         f"Slurm refuses {case.user} what operators may do",
@@ -57,13 +59,14 @@ def draining(case: Case) -> Result | None:
     config = case.config
     if not (config.compaction.enabled or config.drain.operators or config.drain.owners):
         return None
+    site = case.site
     if case.slurm.may_drain():
         return ok(f"{case.user} may drain nodes")
     return fault(
         f"Slurm refuses {case.user} to drain nodes, which [drain] or [compaction] asks for",
         f"sacctmgr -i modify user {case.user} set AdminLevel=Admin"
-        if case.site.accounting
-        else f"run the daemon as {case.site.slurm_user}",
+        if site.accounting
+        else f"run the daemon as {site.slurm_user}",
     )
 
 
@@ -84,7 +87,10 @@ def slurmdbd(case: Case) -> Result | None:
     if not case.site.accounting:
         return None
     if case.site.qos is None:
-        return fault(f"slurmdbd does not answer: {case.site.qos_unknown}", "start slurmdbd, or look into its log")
+        return fault(
+            f"slurmdbd does not answer: {case.site.qos_unknown}",
+            "systemctl status slurmdbd; its log (LogFile of slurmdbd.conf) says why, such as that its MariaDB is down",
+        )
     return ok(f"answers; {_counted(len(case.site.qos), 'QoS', 'QoS')}")
 
 

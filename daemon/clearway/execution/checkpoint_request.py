@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from clearway.model.claims import CheckpointHow, saves
 from clearway.model.cluster import Job
-from clearway.model.errors import JobNotRunningError, SlurmError
+from clearway.model.errors import JobNotRunningError
 from clearway.slurm.base import Failures, JobChange, SlurmBackend
+from clearway.slurm.job_changes import not_asked
 
 
 def ask_to_save(backend: SlurmBackend, jobs: Sequence[Job]) -> Failures:
@@ -16,7 +17,7 @@ def ask_to_save(backend: SlurmBackend, jobs: Sequence[Job]) -> Failures:
         wait for a signal.
     """
     seen, unseen = backend.look_at([job.job_id for job in jobs])
-    failures: dict[str, SlurmError] = dict(unseen)
+    failures = not_asked(unseen)
     alike: dict[tuple[JobChange, str], list[Job]] = {}
     for job in jobs:
         if job.job_id in failures:

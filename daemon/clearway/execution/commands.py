@@ -10,7 +10,15 @@ from clearway.execution.job_lifecycle import Command
 from clearway.execution.lifecycle import Target
 from clearway.execution.placement import placement, placement_until
 from clearway.model.cluster import Job
-from clearway.model.errors import CycleEndedError, HaltedError, SlurmError, SlurmRefusedError
+from clearway.model.errors import (
+    CycleEndedError,
+    HaltedError,
+    NotAskedError,
+    SlurmError,
+    SlurmRefusedError,
+    SlurmTimeoutError,
+    SlurmUnavailableError,
+)
 from clearway.model.events import CommandGiven, Emit
 from clearway.model.operations import Operation
 from clearway.slurm.base import Failures, JobChange, SlurmBackend
@@ -18,7 +26,7 @@ from clearway.slurm.job_changes import one_by_one
 from clearway.slurm.parse.hostlist import compress
 from clearway.store.base import Store
 
-HELD = "held"  # the result of a command that the stop switch has held back
+HELD = "held"  # the result of a command that was not given: halted, or Slurm did not answer just before
 
 _CHANGES = {
     Command.REQUEUE: JobChange.REQUEUE,
@@ -65,15 +73,21 @@ class Commander:
     def give_jobs(self, e: Operation, steps: Sequence[TakenStep]) -> dict[str, SlurmError | None]:
         """Give each job its command, those of a kind in one call; by job_id, what Slurm said where it was not done.
 
-        The intents are stored already. One that was held back tells of it by a ``HaltedError``.
+        The intents are stored already. What was not given tells of it by a ``HaltedError`` or ``NotAskedError``.
         """
         jobs: dict[Command, list[Job]] = {}
         for each in steps:
             if each.step.command is not None:
                 jobs.setdefault(each.step.command, []).append(each.after.job)
         failures: dict[str, SlurmError] = {}
+        silent = ""
         for command, some in jobs.items():
-            failures.update(self._act_on_jobs(e, command, some))
+            if silent:  # each call could take as long as that one has, and the cycle with it
+                failures |= dict.fromkeys((job.job_id for job in some), NotAskedError(silent))
+                continue
+            told = self._act_on_jobs(e, command, some)
+            failures |= told
+            silent = _silence(told, len(some))
         return {each.after.job_id: failures.get(each.after.job_id) for each in steps}
 
     def _act(self, e: Operation, command: Command, now: datetime, target: Target) -> None:
@@ -133,10 +147,18 @@ class Commander:
                 return self._backend.change_jobs(_CHANGES[command], jobs)
 
 
+def _silence(told: Failures, jobs: int) -> str:
+    """What Slurm, or whatever is between, has said where it does not answer; empty where it does."""
+    lost = [error for error in told.values() if isinstance(error, SlurmUnavailableError)]
+    late = [error for error in lost if isinstance(error, SlurmTimeoutError)]
+    found = late or (lost if len(lost) == jobs else [])
+    return f"not given, as before it: {found[0]}" if found else ""
+
+
 def result_of(error: SlurmError | None) -> str:
     """The word for what came of a command, as it is stored and counted."""
     if error is None:
         return "ok"
-    if isinstance(error, HaltedError):
+    if isinstance(error, HaltedError | NotAskedError):
         return HELD
     return "error" if error.retryable else "refused"

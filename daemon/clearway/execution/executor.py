@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from clearway.config.configuration import Config
@@ -28,7 +29,7 @@ from clearway.execution.pace import Pace
 from clearway.execution.placement import placement_name
 from clearway.execution.progress import in_its_run, spare, with_plan, with_preemption
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
-from clearway.model.errors import CycleEndedError, HaltedError, SlurmError
+from clearway.model.errors import CycleEndedError, HaltedError, NotAskedError, SlurmError
 from clearway.model.events import CommandGiven, Emit, JobLeft, OperationFinished
 from clearway.model.operations import (
     CHECKPOINTS,
@@ -47,6 +48,8 @@ from clearway.model.records import CheckpointRecord
 from clearway.model.transitions import O, entered, superseded
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
+
+_LEFT = (S.VACATED, S.QUEUED)
 
 # More rows than any operation has between two snapshots; a table that does not come to rest is a bug, not a loop.
 _MOST_PHASES = 12
@@ -78,7 +81,14 @@ class Executor:
         self._checkpoints = CheckpointTurns(config)
         grace = timedelta(seconds=config.execution.placement_grace)
         self._commander = Commander(backend, store, emit, grace)
-        self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
+        # Only to go easy on Slurm, and may be forgotten: commands for an operation as a whole that have failed, and
+        # commands for jobs that were not given because Slurm did not answer.
+        self._failed_at: dict[tuple[int, Command], datetime] = {}
+        self._unasked_at: dict[tuple[int, Command], datetime] = {}
+
+    def in_arrears(self, cycle: datetime) -> bool:
+        """Whether commands for jobs wait only because the cycle of this time has been long enough."""
+        return self._pace.in_arrears(cycle)
 
     def advance(self, operation: O, cycle: CycleContext) -> O:
         """As many steps as this snapshot allows; returns where the operation stands afterwards."""
@@ -88,7 +98,8 @@ class Executor:
         if not operation.state.acting or operation.state is EvictionState.PLACING:
             return operation
         # Without what holds them the freed nodes would go to any job: until it stands, no job has to leave.
-        refused, unheld = self._refused(operation, cycle.now), not held and not cycle.paused
+        refused = self._lately(self._failed_at, operation, cycle.now)
+        unheld = not held and not cycle.paused
         cycle = replace(cycle, paused=cycle.paused or not held, refused=refused)
         operation, stuck = self._advance_jobs(operation, cycle)
         if unheld and operation.state in (EvictionState.PREEMPTING, EvictionState.STARTING):
@@ -125,7 +136,8 @@ class Executor:
             phase = lifecycle.next_phase(e, cycle, done)
             if phase is None:
                 return e, True
-            if phase.command in self._refused(e, cycle.now) or (phase.command is not None and self._gate.closed()):
+            refused = self._lately(self._failed_at, e, cycle.now)
+            if phase.command in refused or (phase.command is not None and self._gate.closed()):
                 return e, False
             before, e = e, self._enter(e, phase, cycle.now, cycle.snapshot)
             if phase.command is None:
@@ -143,13 +155,13 @@ class Executor:
             done.add(phase.command)
         return e, True
 
-    def _refused(self, e: Operation, now: datetime) -> frozenset[Command]:
-        """Commands for the operation as a whole that have just failed: they are not given again at once."""
+    def _lately(
+        self, failed_at: Mapping[tuple[int, Command], datetime], e: Operation, now: datetime
+    ) -> frozenset[Command]:
+        """Commands of an operation that are not given again at once."""
         pause = timedelta(seconds=self._config.retry_after)
         return frozenset(
-            command
-            for (number, command), at in self._failed_at.items()
-            if number == e.eviction_id and abs(now - at) < pause
+            command for (number, command), at in failed_at.items() if number == e.eviction_id and abs(now - at) < pause
         )
 
     def _enter(self, e: O, phase: Phase, now: datetime, snapshot: ClusterSnapshot | None) -> O:
@@ -185,8 +197,9 @@ class Executor:
         # A lost node makes another plan necessary: until there is one, no job should leave for this one.
         stuck = self._lifecycles[type(e)].misfits(e, cycle) | self._forbidden(e, cycle) if waiting else {}
         begin = waiting and not cycle.paused and not stuck
-        batch = JobBatch(e)
-        for index in range(len(e.preemptions)):
+        batch, unasked = JobBatch(e), self._lately(self._unasked_at, e, cycle.now)
+        # What frees nodes comes before what puts jobs back into the queue: a cycle may have no time for both.
+        for index in sorted(range(len(e.preemptions)), key=lambda each: e.preemptions[each].state in _LEFT):
             cycle.alive()
             e = batch.operation
             p = e.preemptions[index]
@@ -204,14 +217,15 @@ class Executor:
                 continue
             if p.state.cancellable and step.command is not None and not begin:
                 continue
-            if step.command is not None and not self._pace.open(cycle.now):
-                continue  # its turn comes in the next cycle
+            if step.command in unasked or (step.command is not None and not self._pace.open(cycle.now)):
+                continue  # its turn comes in another cycle
             permitted = self._permitted(e, p, seen, step, cycle, stuck, batch.usage)
             if permitted is not None:
                 batch.take(index, permitted, cycle.snapshot, cycle.now)
                 if len(batch.commands) >= self._pace.size:
-                    batch = JobBatch(self._carry_out(batch, cycle))
-        return self._carry_out(batch, cycle), stuck if waiting and not cycle.paused else {}
+                    batch = JobBatch(self._pace.batch(partial(self._carry_out, batch, cycle)))
+        e = self._pace.batch(partial(self._carry_out, batch, cycle))
+        return e, stuck if waiting and not cycle.paused else {}
 
     def _permitted(
         self,
@@ -295,9 +309,8 @@ class Executor:
                 self._tell_left(each, e)
             return e
         intents = [step_id for step_id, step in zip(ids, log.begun, strict=True) if step.kind != "event"]
-        given: dict[str, SlurmError | None] = {}
         try:
-            self._pace.measured(len(intents), lambda: given.update(self._commander.give_jobs(e, batch.commands)))
+            given = self._pace.asking(len(intents), partial(self._commander.give_jobs, e, batch.commands))
         except CycleEndedError as ended:
             cut = tuple(EndedStep(step_id, "error", f"cut short: {ended}") for step_id in intents)
             with suppress(CycleEndedError):  # another daemon leads: what is told of the steps is its business
@@ -318,6 +331,8 @@ class Executor:
             ended.append(EndedStep(step_id, result, "" if error is None else str(error)))
             if result == HELD:
                 e = with_preemption(e, each.index, each.before)
+                if each.step.command is not None and isinstance(error, NotAskedError):
+                    self._unasked_at[e.eviction_id, each.step.command] = now
                 continue
             e = with_preemption(e, each.index, replace(p, attempted_at=now, attempts=p.attempts + 1))
             if error is None:

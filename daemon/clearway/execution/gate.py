@@ -33,18 +33,20 @@ class Gate:
 
     def closed_here(self) -> str:
         """As far as that can be known without the database."""
-        return next((why for other in self.others if (why := other())), "") or self._file()
+        return next((why for other in self.others if (why := other())), "") or halted_by_file(self.file)
 
-    def _file(self) -> str:
-        if self.file is None:
-            return ""
-        try:
-            self.file.lstat()
-        except _ABSENT:
-            return ""
-        except OSError as error:
-            return f"halted: {self.file} cannot be looked at ({error.strerror})"
-        return f"halted by the file {self.file}"
+
+def halted_by_file(file: Path | None) -> str:
+    """Half a sentence where the file is there, or where that cannot be known; empty otherwise."""
+    if file is None:
+        return ""
+    try:
+        file.lstat()
+    except _ABSENT:
+        return ""
+    except OSError as error:
+        return f"halted: {file} cannot be looked at ({error.strerror})"
+    return f"halted by the file {file}"
 
 
 def told(actor: object) -> str:

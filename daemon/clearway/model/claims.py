@@ -239,6 +239,11 @@ def checkpointed_since(claims: Claims | None, asked: datetime) -> bool:
     return _since(claims.last, asked) and claims.last > asked
 
 
+def begun_since(claims: Claims | None, asked: datetime) -> bool:
+    """Whether a job says that it has begun to save itself since it was asked, whatever came of that."""
+    return claims is not None and claims.state is not None and _since(claims.asked, asked)
+
+
 def failed_since(claims: Claims | None, asked: datetime) -> bool:
     """Whether a job says that the checkpoint which it was asked for then has failed."""
     return claims is not None and claims.state is SaveState.FAILED and _since(claims.asked, asked)

@@ -184,7 +184,7 @@ def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Obs
     return Observation(
         lost="; ".join(f"{what}: {why}" for what, why in sorted(lost.items())),
         preemptor=preemptor,
-        hidden=snapshot.hides(e.preemptor.job_id),
+        hidden=Command.DELETE_PLACEMENT not in done and snapshot.hides(e.preemptor.job_id),
         placement=ours,
         nodes_free=_nodes_free(e, snapshot),
         placement_ends=placement_ends(e, grace),
@@ -291,7 +291,11 @@ def next_phase(e: Eviction, observation: Observation, now: datetime, watch_retur
             return Phase(e.state, Command.EXTEND_PLACEMENT)
     elif placed is not None:
         return Phase(e.state, Command.DELETE_PLACEMENT)
-    return close_phase(e, now, watch_return_s)
+    closed = close_phase(e, now, watch_return_s)
+    if closed is not None and closed.state.terminal and e.placement and observation.hidden:
+        # A preemptor that still asks for a placement which is gone could never start: it is let out unseen.
+        return Phase(e.state, Command.DELETE_PLACEMENT)
+    return closed
 
 
 def _before_start(e: Eviction, observation: Observation, now: datetime) -> Phase | None:

@@ -23,7 +23,7 @@ from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import is_placement, placement_number
 from clearway.execution.quarantine import Quarantine
 from clearway.model.clock import Clock
-from clearway.model.cluster import ClusterSnapshot, JobState
+from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import CycleEndedError
 from clearway.model.events import CycleCut, Emit
 from clearway.model.operations import Eviction, EvictionState, Operation
@@ -164,6 +164,7 @@ class Cycle:
             quarantined=self.quarantine.all(),
             usage=self.operations.usage(now),
             seconds=clock.monotonic() - began,
+            in_arrears=self.executor.in_arrears(now),
         )
 
     def _forget(self) -> None:
@@ -249,12 +250,11 @@ class Cycle:
 
     def _with_limits(self, context: CycleContext) -> CycleContext:
         """With the limits on jobs that others are still to leave for. Where one would bind, that is called off."""
-        pending = {job.job_id: job for job in context.snapshot.jobs if job.state is JobState.PENDING}
-        looked_at = [
-            e
-            for e in self.operations.all()
-            if isinstance(e, Eviction) and e.preemptor.job_id in pending and _may_be_in_vain(e, context.now)
-        ]
+        early = [e for e in self.operations.all() if isinstance(e, Eviction) and _may_be_in_vain(e, context.now)]
+        if not early:
+            return context
+        pending = {job.job_id: job for job in context.snapshot.pending}
+        looked_at = [e for e in early if e.preemptor.job_id in pending]
         if not looked_at:
             return context
         backend, operations = self.parts.backend, self.operations

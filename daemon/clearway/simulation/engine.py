@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from heapq import heappop
 from math import inf
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from clearway.model.errors import SimulationError
 from clearway.simulation.machine import Machine, ReplayedJob, State
@@ -128,7 +128,7 @@ def replay(
         raise SimulationError(
             f"{scheduler.name}: {machine.busy_node_s} node-seconds held, {asked_node_s} accounted for"
         )
-    too_large = tuple(job for job in ordered if job.size > nodes)
+    too_large = tuple(job for job in ordered if job.size > nodes) if len(fitting) < len(ordered) else ()
     return Replay(scheduler.name, nodes, outcomes, too_large, machine.busy_node_s)
 
 
@@ -142,14 +142,13 @@ def _play(
     """A job is made when it is submitted and is gone when it has ended, so few exist at a time."""
     events = machine._events  # noqa: SLF001 - the loop is the machine's other half
     end, schedule, tell_end, submit = machine._end, scheduler.schedule, scheduler.ended, scheduler.submitted  # noqa: SLF001
-    made, outcome_of = Outcome._make, _OUTCOME
+    made, outcome_of = tuple.__new__, _OUTCOME
     times: list[float] = [job.submit_s for job in jobs]
     times.append(inf)
     next_s, submitted, ended = times[0], 0, 0
-    present: dict[int, ReplayedJob] = {}  # by index
-    outcomes: list[Outcome | None] = [None] * len(jobs)
+    records: list[ReplayedJob | Outcome] = []  # by index: a job until it has ended, then its outcome
     while True:
-        now_s = min(events[0][0], next_s) if events else next_s
+        now_s = events[0][0] if events and events[0][0] < next_s else next_s
         if now_s > _LATEST_S:
             if not events and next_s == inf:
                 break
@@ -162,8 +161,7 @@ def _play(
             if due.state is _RUNNING:
                 end(due)
                 tell_end(due)
-                del present[due.index]
-                outcomes[due.index] = made(outcome_of(due))
+                records[due.index] = made(Outcome, outcome_of(due))
                 ended += 1
                 if progress is not None and ended % 1_000 == 0:
                     progress(ended)
@@ -171,13 +169,15 @@ def _play(
                 machine._leave(due)  # noqa: SLF001 - see above
                 scheduler.returned(due)
         while next_s <= now_s:
-            present[submitted] = job = ReplayedJob(jobs[submitted], submitted)
+            job = ReplayedJob(jobs[submitted], submitted)
+            records.append(job)
             submitted += 1
             next_s = times[submitted]
             submit(job)
         schedule()
         if observe is not None:
             observe(machine)
-    for job in present.values():
-        raise SimulationError(f"{scheduler.name} left job {job.job_id} {job.state.value} for ever")
-    return tuple(outcome for outcome in outcomes if outcome is not None)
+    for record in records if ended < submitted else ():
+        if isinstance(record, ReplayedJob):
+            raise SimulationError(f"{scheduler.name} left job {record.job_id} {record.state.value} for ever")
+    return tuple(cast("list[Outcome]", records))

@@ -7,7 +7,6 @@ last task is named by its array and index: its own id would requeue the whole ar
 """
 
 import re
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from clearway.slurm.base import Failures
 from clearway.slurm.guarded_backend import GuardedBackend
 from clearway.slurm.job_changes import Act, Seen
 from clearway.slurm.job_lists import change_list
-from clearway.slurm.kept_records import JobRecords, NodeRecords
+from clearway.slurm.kept_records import JobRecords, NodeRecords, new_token
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
 from clearway.slurm.site_settings import NEVER
@@ -54,6 +53,9 @@ class CliBackend(GuardedBackend):
         super().__init__(now, commands, RequeueDelay(now=now, sleep=sleep))
         self._excluded: dict[str, tuple[str, ...]] = {}
         self._excluded_at = NEVER
+        self._excluded_times = 0  # that they were asked for
+        self._seen: tuple[Sequence[Job], int] = ((), 0)  # the jobs of the last snapshot, and that number then
+        self._here: list[Job] = []
         # Those that exclude some, as they were read and with these; by id: the same job is the same object again.
         self._excluding: dict[str, tuple[Job, Job]] = {}
         self._array_tasks = ArrayTasks()
@@ -82,24 +84,33 @@ class CliBackend(GuardedBackend):
         """Nothing is kept open between commands."""
 
     def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:
-        text, _ = self._squeue(token=self._job_records.token)
-        jobs, skipped = self._job_records.read(text, self._job_columns)
-        asked, answer = self._array_tasks.to_ask(jobs), list[Job]()
+        read, skipped = self._read_jobs()
+        asked, answer = self._array_tasks.to_ask(read), list[Job]()
         if asked:
             text, token = self._squeue("--array", "--states=PENDING", f"--jobs={','.join(asked)}")
             answer, _ = parse.read_jobs(text, token, self._job_columns)
-        jobs = self._array_tasks.complete(jobs, answer, asked)
+        jobs = self._array_tasks.complete(read, answer, asked)
         # The details tell of GPUs in use.
         nodes, skipped_nodes = self._node_records.read(self._scontrol("--details", "show", "node"))
         queries = 2 + bool(asked) + self._refresh_excluded(jobs, now)
         # squeue lists the jobs of a federation that another cluster has started (REVOKED).
-        excluded = self._excluded
-        here = [
-            self._with_excluded(job) if excluded.get(job.job_id) else job
-            for job in jobs
-            if job.state is not JobState.ENDED
-        ]
-        return here, nodes, skipped + skipped_nodes, queries
+        seen = (jobs, self._excluded_times)
+        if self._seen[0] is not jobs or self._seen[1] != self._excluded_times:
+            excluded, self._seen = self._excluded, seen
+            self._here = [
+                self._with_excluded(job) if excluded.get(job.job_id) else job
+                for job in jobs
+                if job.state is not JobState.ENDED
+            ]
+        return self._here, nodes, skipped + skipped_nodes, queries
+
+    def _read_jobs(self) -> tuple[list[Job], list[Skipped]]:
+        try:
+            text, _ = self._squeue(token=self._job_records.token)
+        except SlurmError:
+            self._job_records.renew()  # what squeue says is told, and may quote the format
+            raise
+        return self._job_records.read(text, self._job_columns)
 
     def job(self, job_id: str) -> Job | None:
         found = self._look(job_id)
@@ -123,7 +134,7 @@ class CliBackend(GuardedBackend):
         The format travels in the environment: every user of this machine can read arguments, and could
         then put the token into a job's Comment before squeue has its answer.
         """
-        token = token or secrets.token_hex(8)
+        token = token or new_token()
         argv = ["squeue", "--all", "--local", "--noheader", "--noconvert", *options]
         try:
             return self._commands.run(argv, env={"SQUEUE_FORMAT2": parse.job_format(token, self._job_columns)}), token
@@ -179,13 +190,17 @@ class CliBackend(GuardedBackend):
             found = parse.split_rows(text, token, self._job_columns)[0]
             rows.update((row["JobID"], row) for row in reversed(found) if row["JobID"] in wanted)
 
-    def _refresh_excluded(self, jobs: list[Job], now: datetime) -> int:
+    def _refresh_excluded(self, jobs: Sequence[Job], now: datetime) -> int:
         """Ask for excluded nodes if a job is new or the last answer is old; how many queries it took.
 
         Of running jobs as well: wherever they are moved, they must not be sent there.
         """
         known, ended = self._excluded, JobState.ENDED
-        new = [job.job_id for job in jobs if job.job_id not in known and job.state is not ended]
+        new = (
+            []
+            if jobs is self._seen[0]
+            else [job.job_id for job in jobs if job.job_id not in known and job.state is not ended]
+        )
         fresh = abs((now - self._excluded_at).total_seconds()) < EXCLUDED_NODES_FOR_S
         if fresh and not new:
             return 0
@@ -207,12 +222,13 @@ class CliBackend(GuardedBackend):
         return 1
 
     def _read_excluded(self, *options: str) -> None:
-        token = secrets.token_hex(8)
+        token = new_token()
         text = self._commands.run(
             ["squeue", "--all", "--local", "--noheader", *options],
             env={"SQUEUE_FORMAT": parse.excluded_nodes_format(token)},
         )
         found, _ = parse.read_excluded_nodes(text, token)
+        self._excluded_times += 1
         self._excluded.update(found)
 
     def _with_excluded(self, job: Job) -> Job:

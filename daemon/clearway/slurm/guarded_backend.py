@@ -38,6 +38,7 @@ class GuardedBackend(JobChanges):
         self._limits = LimitReader()
         self._least_nodes = LeastNodes()
         self._skipped_reservations: tuple[Skipped, ...] = ()  # part of the next snapshot
+        self._before: ClusterSnapshot | None = None
 
     def fenced_by(self, fence: Fence) -> None:
         """A backend asks it in what ``_act`` and the like give to Slurm, after everything that may take time."""
@@ -76,9 +77,9 @@ class GuardedBackend(JobChanges):
         priorities, power_saving, config_queries = self._config.read(self._commands.run, taken_at)
         topology, topology_queries = self._topology.read(self._commands.run, jobs, taken_at)
         licenses, license_queries = licenses_now(self._commands.run, jobs)
-        return ClusterSnapshot(
+        snapshot = ClusterSnapshot(
             taken_at=taken_at,
-            jobs=tuple(self._least_nodes.of(jobs, nodes)),
+            jobs=self._least_nodes.of(jobs, nodes),
             nodes=tuple(_with_boot(node, power_saving) for node in nodes),
             skipped=(*skipped, *self._skipped_reservations),
             queries=queries + config_queries + topology_queries + license_queries,
@@ -88,6 +89,9 @@ class GuardedBackend(JobChanges):
             slurm_version=self._config.version,
             power_saving=power_saving,
         )
+        snapshot.take_indexes(self._before)
+        self._before = snapshot
+        return snapshot
 
     def limits(self, jobs: Sequence[Job]) -> Limits:
         return self._limits.read(self._commands.run, jobs, self._now())

@@ -17,7 +17,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 
 from clearway.model.cluster import FIRST, Job, JobState
-from clearway.model.errors import HaltedError, JobNotRunningError, SlurmError, SlurmRefusedError, SlurmUnavailableError
+from clearway.model.errors import (
+    HaltedError,
+    JobNotRunningError,
+    NotAskedError,
+    SlurmError,
+    SlurmRefusedError,
+    SlurmUnavailableError,
+)
 from clearway.slurm.base import Failures, JobChange
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
@@ -110,8 +117,8 @@ class JobChanges(ABC):
         """``jobs``: by id, as they were when this was decided; None where that does not matter."""
         if change in (JobChange.SIGNAL_BATCH, JobChange.SIGNAL_STEPS) and not _SIGNAL.fullmatch(signal):
             return dict.fromkeys(jobs, SlurmRefusedError(f"{signal!r} is not a signal"))
-        seen, failures = self._look_all(tuple(jobs))
-        failures = dict(failures)
+        seen, unseen = self._look_all(tuple(jobs))
+        failures = not_asked(unseen)
         todo: dict[str, Seen] = {}
         for job_id, decided in jobs.items():
             if job_id in failures:
@@ -202,7 +209,7 @@ _SIGNAL = re.compile(r"[A-Z][A-Z0-9]*", re.ASCII)
 
 
 def one_by_one(act: Callable[[str], None], keys: Iterable[str]) -> Failures:
-    """Call it with each; what failed, by key. Where Slurm does not answer, or may not be asked, the rest fails too."""
+    """Call it with each; what failed, by key. Where Slurm does not answer, or may not be asked, the rest is not."""
     failures: dict[str, SlurmError] = {}
     stopped: SlurmError | None = None
     for key in keys:
@@ -210,13 +217,23 @@ def one_by_one(act: Callable[[str], None], keys: Iterable[str]) -> Failures:
             try:
                 act(key)
                 continue
-            except (SlurmUnavailableError, HaltedError) as error:
-                stopped = error
+            except HaltedError as error:
+                failures[key] = stopped = error
+            except SlurmUnavailableError as error:
+                failures[key], stopped = error, NotAskedError(f"not given, as before it: {error}")
             except SlurmError as error:
                 failures[key] = error
-                continue
-        failures[key] = stopped
+        else:
+            failures[key] = stopped
     return failures
+
+
+def not_asked(unseen: Failures) -> dict[str, SlurmError]:
+    """What is said of jobs that were to be changed and could not be looked at: they were not."""
+    return {
+        job_id: NotAskedError(str(error)) if isinstance(error, SlurmUnavailableError) else error
+        for job_id, error in unseen.items()
+    }
 
 
 def _needed(change: JobChange, job_id: str, decided: Job | None, found: Seen | None) -> Seen | None:

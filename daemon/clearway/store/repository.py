@@ -28,6 +28,7 @@ from clearway.store import (
     explanation_rows,
     history_rows,
     involvement_rows,
+    kept_rows,
     migrate,
     notice_rows,
     preemption_rows,
@@ -318,12 +319,7 @@ class SqlStore(LeasedStore):
 
     # Small values
 
-    def get_value(self, key: str) -> Any:
-        query = select(KEPT_VALUES.c.document).where(KEPT_VALUES.c.name == key)
-        with self._database.reading() as connection:
-            document = connection.execute(query).scalar_one_or_none()
-            return None if document is None else json.loads(document)
-
+    get_value = method(kept_rows.value)
     halted_by = method(request_rows.halted_by)
 
     def set_value(self, key: str, value: object) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clearway.model.cluster import JobState
-from clearway.slurm import parse
+from clearway.model.errors import SlurmRefusedError
+from clearway.slurm import kept_records, parse
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.kept_records import JobRecords, NodeRecords
 from tests.unit.slurm.fake_slurm import NODE, NOW, WAITING, Clock, FakeSlurm
@@ -104,6 +106,59 @@ def test_a_record_that_has_not_changed_is_the_same_object() -> None:
     last = backend.snapshot()
     assert all(one is other for one, other in zip(first.jobs, last.jobs, strict=True))
     assert then.nodes[0] is last.nodes[0]
+
+
+def test_nothing_is_found_anew_of_jobs_that_have_not_changed() -> None:
+    slurm, clock = FakeSlurm([GOOD | {"JobID": "101"}, GOOD | WAITING | {"JobID": "102"}]), Clock()
+    backend = backend_of(slurm, clock)
+    first = backend.snapshot()
+    assert [job.job_id for job in first.pending] == ["102"]
+    then = backend.snapshot()
+    assert then.jobs is first.jobs
+    assert then.pending is first.pending
+    slurm.rows[1] |= GOOD | {"JobID": "102"}
+    last = backend.snapshot()
+    assert last.jobs is not first.jobs
+    assert not last.pending
+    assert [job.job_id for job in last.holders] == ["101", "102"]
+
+
+def test_excluded_nodes_that_a_fresh_look_found_are_in_the_next_snapshot() -> None:
+    slurm, clock = FakeSlurm([GOOD | WAITING | {"JobID": "102"}]), Clock()
+    backend = backend_of(slurm, clock)
+    assert backend.snapshot().jobs[0].excluded_nodes == ("n3", "n4")
+    slurm.excluded = "node7"
+    assert backend.job("102") is not None
+    assert backend.snapshot().jobs[0].excluded_nodes == ("node7",)
+
+
+def test_a_token_serves_for_a_while_and_records_stay_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_records, "_ANSWERS", 2)
+    kept, tokens, jobs = JobRecords(), set(), []
+    for _ in range(6):
+        tokens.add(kept.token)
+        text = f"|{kept.token}|".join(GOOD.values()) + f"|{kept.token}$\n"
+        jobs.append(kept.read(text, parse.JOB_COLUMNS)[0][0])
+    assert len(tokens) == 3
+    assert all(job is jobs[0] for job in jobs)
+
+
+def test_the_token_is_in_nothing_that_is_told_and_another_one_follows_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm, clock = FakeSlurm([GOOD | {"JobID": "101"}, GOOD | {"JobID": "102", "NumCPUs": "many"}]), Clock()
+    backend = backend_of(slurm, clock)
+    backend.snapshot()
+    token = backend._job_records.token
+    told = repr(backend.snapshot()) + repr(slurm.reads)
+    assert backend._job_records.token == token
+    assert token not in told
+
+    def refuse(*_: object) -> str:
+        raise SlurmRefusedError(f"Invalid job format specification: |{token}|")
+
+    monkeypatch.setattr(slurm, "_squeue", refuse)
+    with pytest.raises(SlurmRefusedError):
+        backend.snapshot()
+    assert backend._job_records.token != token, "the error is told"
 
 
 def test_of_a_waiting_job_with_another_priority_that_is_set() -> None:
