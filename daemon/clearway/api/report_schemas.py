@@ -40,12 +40,13 @@ class ReportCase(Answer):
     acted: bool = Field(description="whether the plan was carried out")
     ending: Ending = Field(
         description="served: the plan was carried out and the job started; sooner: not carried out, with it the job "
-        "would have started sooner; not_needed: it started no later without; waits: it has not started yet; gone: it "
+        "would have started sooner; not_needed: it started no later without; called_off: the plan was "
+        "begun and called off; waits: it has not started yet; gone: it "
         "left the queue and was not seen to start"
     )
-    submitted_at: datetime
+    submitted_at: datetime = Field(description="when the job was submitted")
     planned_at: datetime = Field(description="time of the first plan, or of the one that was carried out")
-    deadline: datetime
+    deadline: datetime = Field(description="by when the job has to start")
     expected_start: datetime = Field(description="when the job starts by the plan")
     started_at: datetime | None = Field(description="when it did start; null: it was not seen to")
     in_time: bool | None = Field(description="whether it started by its deadline; null: it was not seen to start")
@@ -53,14 +54,15 @@ class ReportCase(Answer):
     sooner_s: float = Field(description="how much sooner it would have started by the plan, seconds; 0: no sooner")
     lost_node_s: float = Field(description="measured lost work of a plan that was carried out, node-seconds")
     would_lose_node_s: float = Field(description="predicted lost work of a plan that was not, node-seconds")
-    clearway_node_s: float | None = Field(description="lost work by Clearway's plan, node-seconds; null: not compared")
+    plan_node_s: float | None = Field(description="lost work by Clearway's plan, node-seconds; null: not compared")
     slurm_node_s: float | None = Field(
         description="lost work by Slurm's own rule for the same problem, node-seconds; null: not compared, or no plan"
     )
     saved_node_s: float | None = Field(description="difference of the two, node-seconds; null: not compared")
     nodes: HostList = Field(description="nodes of the plan, as a host list")
-    jobs: tuple[ReportJob, ...]
+    jobs: tuple[ReportJob, ...] = Field(description="jobs that leave by the plan")
     unlisted: int = Field(description="further jobs of the plan that are not listed; 0: none")
+    unlisted_node_s: float = Field(description="what these lost or would lose, node-seconds; it is in the case's loss")
     outcome: str = Field(description="what became of the plan, in a sentence; empty: nothing to say")
 
 
@@ -88,26 +90,30 @@ class ReportHeld(Answer):
 
 class ReportSums(Answer):
     cases: int = Field(description="plans for urgent jobs")
+    urgent_jobs: int = Field(description="urgent jobs that these plans are for")
     by_ending: dict[Ending, int] = Field(description="these by what became of them")
     in_time: int = Field(description="urgent jobs that started by their deadline")
     lost_node_s: float = Field(description="measured lost work, node-seconds")
     would_lose_node_s: float = Field(description="predicted lost work of plans not carried out, node-seconds")
     sooner_s: float = Field(description="sum of how much sooner urgent jobs would have started, seconds")
     compared: int = Field(description="plans that Slurm's own rule has a plan beside")
-    clearway_node_s: float = Field(description="lost work by Clearway's plans, of these, node-seconds")
+    plan_node_s: float = Field(description="lost work by Clearway's plans, of these, node-seconds")
     slurm_node_s: float = Field(description="lost work by Slurm's own rule, of these, node-seconds")
-    saved_node_s: float = Field(description="slurm_node_s - clearway_node_s; below 0: Clearway loses more")
+    saved_node_s: float = Field(description="slurm_node_s - plan_node_s; below 0: Clearway loses more")
     slurm_without_plan: int = Field(description="plans where Slurm's own rule frees too few nodes in time")
+    not_compared: int = Field(description="plans that were not compared, as they have no explanation")
+    unlisted: int = Field(description="jobs of large plans that are not listed; 0: none")
+    unlisted_node_s: float = Field(description="what these lost or would lose; in the sums, and in no user's share")
     ended_soon: int = Field(description="jobs that left by themselves within an hour")
 
 
 class ReportView(Answer):
-    since: datetime
-    until: datetime
+    since: datetime = Field(description="plans from then on, and older ones that are still followed")
+    until: datetime = Field(description="now")
     complete: bool = Field(description="false: the asker sees the part that is own; sums are of that part")
     more: bool = Field(description="whether there are older cases that are left out; 1,000 are told")
-    sums: ReportSums
-    held: ReportHeld
+    sums: ReportSums = Field(description="of all cases that are told")
+    held: ReportHeld = Field(description="how far predictions held")
     users: tuple[ReportUser, ...] = Field(description="users that paid or would have, largest loss first")
     cases: tuple[ReportCase, ...] = Field(description="newest first")
 
@@ -118,7 +124,7 @@ def report_view(found: Report, *, complete: bool = True) -> ReportView:
         case, beside = each.case, each.case.beside
         jobs = tuple(ReportJob.model_validate({**_fields(one.job), **_fields(one), "job": None}) for one in each.jobs)
         compared = {
-            "clearway_node_s": None if beside is None else beside.clearway_node_s,
+            "plan_node_s": None if beside is None else beside.plan_node_s,
             "slurm_node_s": None if beside is None else beside.slurm_node_s,
         }
         cases.append(ReportCase.model_validate({**_fields(case), **_fields(each), **compared, "jobs": jobs}))

@@ -62,13 +62,15 @@ def _lines(found: ReportView) -> list[str]:
     sums = found.sums
     told = [_line(case) for case in found.cases]
     lost, would_lose = node_hours(sums.lost_node_s), node_hours(sums.would_lose_node_s)
-    ours, slurms = node_hours(sums.clearway_node_s), node_hours(sums.slurm_node_s)
+    ours, slurms = node_hours(sums.plan_node_s), node_hours(sums.slurm_node_s)
     return [
         f"{'job':>10}  {'user':<10}  {'nodes':>6}  {'planned':<16}  {'ending':<10}  {'sooner':>8}  lost or would lose",
         *told,
         "",
-        f"{sums.cases} plans for urgent jobs; lost {lost}, plans not carried out would have lost {would_lose}",
+        f"plans: {sums.cases}, for urgent jobs: {sums.urgent_jobs}",
+        f"lost: {lost}; would have been lost by plans that were not carried out: {would_lose}",
         f"beside Slurm's own rule, in {sums.compared} plans: {ours} against {slurms}",
+        f"plans where Slurm's rule frees too few nodes: {sums.slurm_without_plan}; not compared: {sums.not_compared}",
     ]
 
 

@@ -20,6 +20,7 @@ _MOST_PICTURES = 50  # of the newest cases
 _LEFT, _WIDTH, _ROW = 110, 790, 20  # pixels
 _ENDINGS = {
     Ending.SERVED: "room was made; the job started",
+    Ending.CALLED_OFF: "the plan was begun and called off",
     Ending.SOONER: "the job started later than it could have",
     Ending.NOT_NEEDED: "the job started in time by itself",
     Ending.WAITS: "the job still waits",
@@ -58,12 +59,17 @@ class Picture:
 
 def page(found: ReportView) -> str:
     sums = found.sums
-    acted = sum(1 for case in found.cases if case.acted)
+    acted = [case for case in found.cases if case.acted]
+    lost = {off: [c.lost_node_s for c in acted if (c.ending is Ending.CALLED_OFF) is off] for off in (False, True)}
     return html(
         "report.html",
         report=found,
-        acted=acted,
-        observed=sums.cases - acted,
+        carried=len(lost[False]),
+        carried_lost=sum(lost[False]),
+        called_off=len(lost[True]),
+        called_off_lost=sum(lost[True]),
+        observed=sums.cases - len(acted),
+        count=count,
         endings=[(_ENDINGS[ending], sums.by_ending.get(ending, 0)) for ending in Ending],
         cases=[
             (case, _row(case), picture(case, found.until) if number < _MOST_PICTURES else None)
@@ -78,6 +84,10 @@ def page(found: ReportView) -> str:
         clock=_clock,
         endings_of=_ENDINGS,
     )
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _row(case: ReportCase) -> tuple[str, ...]:
@@ -129,7 +139,7 @@ def picture(case: ReportCase, until: datetime) -> Picture:
         if name in places
         for bar in [_job_bar(job, places[name], x, (first, last))]
     ]
-    if started is not None and case.acted:
+    if started is not None and case.acted and case.ending is not Ending.CALLED_OFF:
         for name in expand(case.nodes) if case.nodes else ():
             if name in places:
                 told = f"urgent job {case.display_id} on {name}, started {_clock(started)}"
@@ -142,11 +152,10 @@ def picture(case: ReportCase, until: datetime) -> Picture:
         marks.append(Mark(x(started), "started", "real start"))
     steps = [first + timedelta(seconds=whole * share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
     paying = sum(1 for each in case.jobs if each.pays)
-    noun = "job" if paying == 1 else "jobs"
     did = "left" if case.acted else "would have left"
     return Picture(
         title=f"Nodes of the plan for urgent job {case.display_id}",
-        about=f"{paying} {noun} {did}. Start by the plan {_clock(case.expected_start)}, "
+        about=f"{count(paying, 'job')} {did}. Start by the plan {_clock(case.expected_start)}, "
         f"deadline {_clock(case.deadline)}, real start {'none' if started is None else _clock(started)}.",
         height=30 + len(rows) * _ROW + 96,
         nodes=tuple((place, name) for name, place in places.items()),

@@ -29,7 +29,7 @@ class CaseJob:
 class Beside:
     """What one and the same problem costs by two rules, in node-seconds of lost work; None: no plan is in time."""
 
-    clearway_node_s: float
+    plan_node_s: float
     slurm_node_s: float | None
 
 
@@ -51,8 +51,9 @@ class Case:
     nodes: tuple[str, ...]  # that the plan gives to the urgent job
     jobs: tuple[CaseJob, ...]
     unlisted: int = 0  # further jobs that are not kept
-    unlisted_node_s: float = 0.0  # what these would lose
+    unlisted_node_s: float = 0.0  # what these would lose, or have lost
     acted: bool = False  # the plan was carried out, wholly or in part
+    called_off: bool = False  # of such a plan: it came to its end, or is being undone, before the urgent job started
     over: bool = False  # of a plan that was carried out: it has come to its end
     outcome: str = ""  # in sentences for people
     beside: Beside | None = None  # None: not known (yet)

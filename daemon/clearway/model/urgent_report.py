@@ -13,6 +13,7 @@ class Ending(StrEnum):
     """What became of an urgent job."""
 
     SERVED = "served"  # the plan was carried out, and the job has started
+    CALLED_OFF = "called_off"  # the plan was begun and called off, whatever the job did then
     SOONER = "sooner"  # the plan was not carried out; with it the job would have started sooner
     NOT_NEEDED = "not_needed"  # the plan was not carried out; the job started no later than with it
     WAITS = "waits"  # it still waits
@@ -67,16 +68,20 @@ class Held:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
     cases: int
+    urgent_jobs: int  # that these plans are for
     by_ending: dict[str, int]
     in_time: int
     lost_node_s: float
     would_lose_node_s: float
     sooner_s: float
     compared: int  # cases in which both rules have a plan
-    clearway_node_s: float  # of these
+    plan_node_s: float  # of these
     slurm_node_s: float  # of these
-    saved_node_s: float  # slurm_node_s - clearway_node_s
+    saved_node_s: float  # slurm_node_s - plan_node_s
     slurm_without_plan: int  # cases in which Slurm's rule has no plan in time
+    not_compared: int  # cases whose plan has no explanation
+    unlisted: int  # jobs of plans that are not listed; their loss is in the sums, and in no user's share
+    unlisted_node_s: float  # what these lost or would lose
     ended_soon: int  # jobs
 
 

@@ -3,6 +3,7 @@
 What is in memory may be lost: the open cases are read again, and what was planned meanwhile begins a case then.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -16,6 +17,7 @@ from clearway.store.base import Store
 
 MOST_OPEN = 1_000  # cases that are followed at a time; beyond them none is begun
 _ASKED_EVERY = timedelta(seconds=10)
+_EXPLAINED_WITHIN = timedelta(hours=2)  # of older plans no explanation is to come
 
 
 @dataclass(slots=True)
@@ -42,6 +44,7 @@ class CaseKeeper:
                     break
                 self._keep(case_of(e))
         evictions = self.operations.by_preemptor()
+        after: list[tuple[Case, Case]] = []
         for before in tuple(self._open.values()):
             newest = evictions.get(before.job_id)
             if before.acted and before.over and newest is not None and newest.eviction_id != before.eviction_id:
@@ -49,10 +52,13 @@ class CaseKeeper:
                 continue
             case = self._planned(before, newest)
             case = followed(case, context.snapshot, now, planned=newest is not None)
-            if case.beside is None and (ask or case.closed_at is not None):
-                case = replace(case, beside=self._beside(case))
-            if case != before:
-                self._keep(case)
+            after.append((before, case))
+        due = (case for _, case in after if case.closed_at or (ask and now - case.planned_at < _EXPLAINED_WITHIN))
+        besides = self._besides(case for case in due if case.beside is None)
+        for before, case in after:
+            compared = replace(case, beside=case.beside or besides.get(case.eviction_id))
+            if compared != before:
+                self._keep(compared)
 
     def _planned(self, case: Case, newest: Eviction | None) -> Case:
         """With what is carried out for it."""
@@ -65,16 +71,16 @@ class CaseKeeper:
             return replace(case, over=True)
         return case
 
-    def _beside(self, case: Case) -> Beside | None:
-        """Both costs are of one problem: that of the plan that was explained."""
-        found = self.store.explanation(case.eviction_id)
-        if found is None:
-            return None
-        for each in found.rules:
-            if each.rule == SLURM_DEFAULT.name:
-                slurm = None if each.cost is None else each.cost.lost_work_node_s
-                return Beside(found.cost.lost_work_node_s, slurm)
-        return None
+    def _besides(self, cases: Iterable[Case]) -> dict[int, Beside]:
+        """By eviction. Both costs are of one problem: that of the plan that was explained."""
+        wanted = {case.eviction_id for case in cases}
+        explained = self.store.explanations(wanted) if wanted else {}
+        return {
+            eviction_id: Beside(found.cost.lost_work_node_s, None if rule.cost is None else rule.cost.lost_work_node_s)
+            for eviction_id, found in explained.items()
+            for rule in found.rules
+            if rule.rule == SLURM_DEFAULT.name
+        }
 
     def _keep(self, case: Case) -> None:
         assert self._open is not None  # noqa: S101 - read before

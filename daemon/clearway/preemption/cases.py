@@ -17,6 +17,7 @@ from clearway.model.problem import Action
 SOON = timedelta(hours=1)  # a job that ends so soon after it would have left "ended soon anyway"
 MOST_JOBS = 200  # kept of a case; of more their number and loss
 
+_UNDONE = (EvictionState.CANCELLING, EvictionState.CANCELLED, EvictionState.FAILED)
 _NOT_CARRIED_OUT = (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL, EvictionState.SUPERSEDED)
 
 
@@ -31,6 +32,7 @@ def case_of(e: Eviction, before: Case | None = None) -> Case:
     listed, rest = e.preemptions[:MOST_JOBS], e.preemptions[MOST_JOBS:]
     known = {each.job_id: each.left_at for each in before.jobs} if before is not None else {}
     same = before is not None and before.eviction_id == e.eviction_id
+    begun = acted(e) or (same and before is not None and before.acted)
     case = Case(
         job_id=job.job_id,
         began_at=e.created_at,
@@ -46,8 +48,9 @@ def case_of(e: Eviction, before: Case | None = None) -> Case:
         nodes=plan.placement_nodes,
         jobs=tuple(_job(p, known.get(p.job_id)) for p in listed),
         unlisted=len(rest),
-        unlisted_node_s=sum(p.predicted_lost_node_s for p in rest),
-        acted=acted(e) or (same and before is not None and before.acted),
+        unlisted_node_s=sum(_loss(p, begun=begun) for p in rest),
+        acted=begun,
+        called_off=begun and e.started_at is None and e.state in _UNDONE,
         over=e.state.terminal,
         outcome=e.outcome,
         started_at=e.started_at,
@@ -109,7 +112,17 @@ def _job(p: Preemption, left_at: datetime | None) -> CaseJob:
         predicted_lost_node_s=p.predicted_lost_node_s,
         predicted_checkpoint_s=p.predicted_checkpoint_s,
         left_at=p.vacated_at or left_at,
-        preempted=p.requeued_at is not None and p.action is not Action.END and p.state is not PreemptionState.SPARED,
+        preempted=_preempted(p),
         actual_lost_node_s=p.actual_lost_node_s,
         actual_checkpoint_s=p.actual_checkpoint_s,
     )
+
+
+def _preempted(p: Preemption) -> bool:
+    return p.requeued_at is not None and p.action is not Action.END and p.state is not PreemptionState.SPARED
+
+
+def _loss(p: Preemption, *, begun: bool) -> float:
+    if not begun:
+        return p.predicted_lost_node_s
+    return (p.actual_lost_node_s or 0.0) if _preempted(p) else 0.0

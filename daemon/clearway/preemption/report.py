@@ -41,7 +41,7 @@ def part_of(case: Case, user: str) -> Case | None:
 def outcome(case: Case, until: datetime) -> CaseOutcome:
     ending, started = _ending(case), case.started_at
     jobs = tuple(_job(each, case) for each in case.jobs)
-    loss = sum(each.lost_node_s or 0.0 for each in jobs if each.pays)
+    loss = case.unlisted_node_s + sum(each.lost_node_s or 0.0 for each in jobs if each.pays)
     sooner_s = 0.0
     if ending in (Ending.SOONER, Ending.WAITS) and not case.acted:
         sooner_s = max(0.0, ((started or until) - case.expected_start).total_seconds())
@@ -54,8 +54,8 @@ def outcome(case: Case, until: datetime) -> CaseOutcome:
         wait_s=None if started is None else (started - case.submitted_at).total_seconds(),
         sooner_s=sooner_s,
         lost_node_s=loss if case.acted else 0.0,
-        would_lose_node_s=0.0 if case.acted else loss + case.unlisted_node_s,
-        saved_node_s=beside.slurm_node_s - beside.clearway_node_s
+        would_lose_node_s=0.0 if case.acted else loss,
+        saved_node_s=beside.slurm_node_s - beside.plan_node_s
         if compared and beside is not None and beside.slurm_node_s is not None
         else None,
         jobs=jobs,
@@ -63,6 +63,8 @@ def outcome(case: Case, until: datetime) -> CaseOutcome:
 
 
 def _ending(case: Case) -> Ending:
+    if case.called_off:
+        return Ending.CALLED_OFF
     if case.started_at is None:
         return Ending.GONE if case.gone_at is not None else Ending.WAITS
     if case.acted:
@@ -81,20 +83,24 @@ def _job(job: CaseJob, case: Case) -> JobOutcome:
 def _sums(outcomes: Iterable[CaseOutcome]) -> Sums:
     every = tuple(outcomes)
     beside = [each.case.beside for each in every if each.case.beside is not None]
-    both = [(each.clearway_node_s, each.slurm_node_s) for each in beside if each.slurm_node_s is not None]
+    both = [(each.plan_node_s, each.slurm_node_s) for each in beside if each.slurm_node_s is not None]
     clearway, slurm = sum(a for a, _ in both), sum(b for _, b in both)
     return Sums(
         cases=len(every),
+        urgent_jobs=len({each.case.job_id for each in every}),
         by_ending={ending.value: sum(1 for each in every if each.ending is ending) for ending in Ending},
         in_time=sum(1 for each in every if each.in_time),
         lost_node_s=sum(each.lost_node_s for each in every),
         would_lose_node_s=sum(each.would_lose_node_s for each in every),
         sooner_s=sum(each.sooner_s for each in every),
         compared=len(both),
-        clearway_node_s=clearway,
+        plan_node_s=clearway,
         slurm_node_s=slurm,
         saved_node_s=slurm - clearway,
         slurm_without_plan=len(beside) - len(both),
+        not_compared=len(every) - len(beside),
+        unlisted=sum(each.case.unlisted for each in every),
+        unlisted_node_s=sum(each.case.unlisted_node_s for each in every),
         ended_soon=sum(1 for each in every for job in each.jobs if job.ended_soon),
     )
 
@@ -123,7 +129,8 @@ def _held(outcomes: Iterable[CaseOutcome]) -> Held:
     times = [
         (job.actual_checkpoint_s, job.predicted_checkpoint_s) for job in jobs if job.actual_checkpoint_s is not None
     ]
-    starts = [(case.started_at, case) for case in acted if case.started_at is not None]
+    carried_out = (case for case in acted if not case.called_off)
+    starts = [(case.started_at, case) for case in carried_out if case.started_at is not None]
     measured = [job for job in jobs if job.preempted and job.actual_lost_node_s is not None]
     ratios = [actual / predicted for actual, predicted in times if predicted > 0]
     return Held(

@@ -155,6 +155,9 @@ class Store(HistoryStore, Protocol):
     def explanation(self, eviction_id: int) -> Explanation | None:
         """Of the newest plan that has one; None when there is none, or no such eviction."""
 
+    def explanations(self, eviction_ids: Iterable[int]) -> dict[int, Explanation]:
+        """As ``explanation``, of several; evictions without any are absent."""
+
     def unexplained(self, since: datetime) -> tuple[int, ...]:
         """Evictions planned since then whose present plan has no explanation, the oldest first; a bounded number."""
 

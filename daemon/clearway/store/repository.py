@@ -215,6 +215,7 @@ class SqlStore(LeasedStore):
     forget_plans = method(proposal_rows.forget_plans, writes=True)
     explain_plan = method(explanation_rows.write, writes=True)
     explanation = method(explanation_rows.newest)
+    explanations = method(explanation_rows.newest_of)
     unexplained = method(explanation_rows.missing)
 
     def _operations(

@@ -40,6 +40,31 @@ def test_a_plan_that_was_carried_out() -> None:
     assert (held.predicted_lost_node_s, held.actual_lost_node_s) == (7_200.0, 100.0)
 
 
+def test_a_plan_that_was_called_off_has_not_served() -> None:
+    left = case_job(preempted=True, actual_lost_node_s=100.0)
+    one = case("1", acted=True, over=True, called_off=True, started_at=after(90), jobs=(left, case_job("102")))
+    told = report([one, case("1", began_at=after(100)), case("2")], NOW, UNTIL)
+    assert told.sums.by_ending["called_off"] == 1
+    assert told.sums.by_ending["served"] == 0
+    assert (told.sums.lost_node_s, told.held.starts) == (100.0, 0), "what has left has lost"
+    assert (told.sums.cases, told.sums.urgent_jobs) == (3, 2)
+    assert "<b>1 plan</b> begun and called off" in page(report_view(told))
+
+
+def test_what_is_not_listed_or_not_compared_is_told() -> None:
+    found = [
+        case("1", acted=True, unlisted=3, unlisted_node_s=7_200.0),
+        case("2", unlisted=1, unlisted_node_s=3_600.0, beside=Beside(1.0, None)),
+    ]
+    sums = report(found, NOW, UNTIL).sums
+    assert (sums.lost_node_s, sums.would_lose_node_s) == (7_200.0, 7_200.0 + 3_600.0)
+    assert (sums.unlisted, sums.unlisted_node_s) == (4, 10_800.0)
+    assert (sums.compared, sums.slurm_without_plan, sums.not_compared) == (0, 1, 1)
+    text = page(report_view(report(found, NOW, UNTIL)))
+    assert "4 further jobs" in text
+    assert "Not compared: 1 plan" in text
+
+
 def test_jobs_that_start_by_themselves_wait_or_leave() -> None:
     found = [case("1", started_at=after(30)), case("2"), case("3", gone_at=after(5))]
     told = report(found, NOW, after(1_060))
@@ -84,6 +109,8 @@ CASES = st.builds(
     case,
     st.integers(1, 99).map(str),
     acted=st.booleans(),
+    called_off=st.booleans(),
+    unlisted_node_s=AMOUNTS,
     started_at=TIMES,
     gone_at=TIMES,
     jobs=st.lists(JOBS, max_size=4).map(tuple),
@@ -96,8 +123,9 @@ def test_sums_add_up(cases: list[Case]) -> None:
     told = report(cases, NOW, UNTIL + timedelta(seconds=1))
     sums = told.sums
     assert sums.cases == len(told.cases) == sum(sums.by_ending.values())
-    assert sums.clearway_node_s + sums.saved_node_s == sums.slurm_node_s
+    assert sums.plan_node_s + sums.saved_node_s == sums.slurm_node_s
     assert sums.saved_node_s == sum(each.saved_node_s or 0.0 for each in told.cases)
-    assert sums.lost_node_s == sum(share.lost_node_s for share in told.users)
-    assert sums.would_lose_node_s == sum(share.would_lose_node_s for share in told.users)
+    shares = sum(share.lost_node_s + share.would_lose_node_s for share in told.users)
+    assert sums.lost_node_s + sums.would_lose_node_s == shares + sums.unlisted_node_s
+    assert sums.compared + sums.slurm_without_plan + sums.not_compared == sums.cases
     assert sum(share.jobs for share in told.users) == sum(job.pays for each in told.cases for job in each.jobs)
