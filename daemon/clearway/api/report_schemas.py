@@ -41,7 +41,7 @@ class ReportCase(Answer):
     ending: Ending = Field(
         description="served: the plan was carried out and the job started; sooner: not carried out, with it the job "
         "would have started sooner; not_needed: it started no later without; called_off: the plan was "
-        "begun and called off; waits: it has not started yet; gone: it "
+        "begun, and called off or failed; waits: it has not started yet; gone: it "
         "left the queue and was not seen to start"
     )
     submitted_at: datetime = Field(description="when the job was submitted")
@@ -49,6 +49,7 @@ class ReportCase(Answer):
     deadline: datetime = Field(description="by when the job has to start")
     expected_start: datetime = Field(description="when the job starts by the plan")
     started_at: datetime | None = Field(description="when it did start; null: it was not seen to")
+    gone_at: datetime | None = Field(description="when it left the queue without being seen to start; null: it did not")
     in_time: bool | None = Field(description="whether it started by its deadline; null: it was not seen to start")
     wait_s: float | None = Field(description="from submission to start, seconds; null: it was not seen to start")
     sooner_s: float = Field(description="how much sooner it would have started by the plan, seconds; 0: no sooner")

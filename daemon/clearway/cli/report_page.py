@@ -1,7 +1,7 @@
 """The report as one HTML page, with a picture of each case. Pure.
 
-A picture shows the nodes of the plan over time: the jobs that leave, the urgent job, when it starts by the plan, and
-its deadline. Everything that comes from Slurm is escaped by the template.
+A picture shows how long the urgent job waits by the plan and in fact, its deadline, and the nodes of the plan over
+time: the jobs that leave, and the urgent job. Everything that comes from Slurm is escaped by the template.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,24 @@ from clearway.slurm.parse.hostlist import expand
 
 _MOST_ROWS = 24  # nodes in a picture
 _MOST_PICTURES = 50  # of the newest cases
-_LEFT, _WIDTH, _ROW = 110, 790, 20  # pixels
+_LEFT, _WIDTH, _ROW, _TOP = 110, 790, 20, 30  # pixels
+_BY_PLAN, _IN_FACT = "urgent: by plan", "urgent: in fact"  # rows above the nodes; no node has such a name
 _ENDINGS = {
     Ending.SERVED: "room was made; the job started",
-    Ending.CALLED_OFF: "the plan was begun and called off",
+    Ending.CALLED_OFF: "the plan was begun, and called off or failed",
     Ending.SOONER: "the job started later than it could have",
     Ending.NOT_NEEDED: "the job started in time by itself",
     Ending.WAITS: "the job still waits",
     Ending.GONE: "the job left the queue and was not seen to start",
+}
+
+_SHORT = {
+    Ending.SERVED: "room made",
+    Ending.CALLED_OFF: "called off",
+    Ending.SOONER: "later than by plan",
+    Ending.NOT_NEEDED: "in time by itself",
+    Ending.WAITS: "waits",
+    Ending.GONE: "left the queue",
 }
 
 
@@ -33,7 +43,7 @@ class Bar:
     x: float
     y: int
     width: float
-    kind: str  # leaves, ends or urgent: its colour
+    kind: str  # leaves, ends, urgent or waits: its colour
     title: str
     label: str
 
@@ -49,6 +59,7 @@ class Mark:
 class Picture:
     title: str
     about: str
+    bottom: int  # of the bars
     height: int
     nodes: tuple[tuple[int, str], ...]  # y and name
     bars: tuple[Bar, ...]
@@ -96,9 +107,9 @@ def _row(case: ReportCase) -> tuple[str, ...]:
         case.display_id,
         case.user,
         str(case.num_nodes),
-        _ENDINGS[case.ending],
-        _clock(case.expected_start),
-        "-" if case.started_at is None else _clock(case.started_at),
+        _SHORT[case.ending],
+        _minute(case.expected_start),
+        "-" if case.started_at is None else _minute(case.started_at),
         format_duration(case.sooner_s) if case.sooner_s else "-",
         node_hours(case.lost_node_s if case.acted else case.would_lose_node_s),
         saved,
@@ -113,10 +124,15 @@ def _clock(at: datetime) -> str:
     return at.strftime("%Y-%m-%d %H:%M:%S")
 
 
+def _minute(at: datetime) -> str:
+    return at.strftime("%m-%d %H:%M")
+
+
 def picture(case: ReportCase, until: datetime) -> Picture:
     ends = [each.left_at for each in case.jobs if each.left_at is not None]
     started = case.started_at
-    last = max([case.deadline, case.expected_start, *([started] if started else [until]), *ends])
+    waited = started or case.gone_at or until
+    last = max(case.deadline, case.expected_start, waited, *ends)
     first = min(case.submitted_at, case.planned_at)
     span = max(60.0, (last - first).total_seconds())
     first -= timedelta(seconds=span * 0.25)
@@ -131,8 +147,13 @@ def picture(case: ReportCase, until: datetime) -> Picture:
     for job in case.jobs:
         names |= dict.fromkeys(expand(job.nodes)) if job.nodes else {}
     rows = list(names)[:_MOST_ROWS]
-    places = {name: 30 + number * _ROW for number, name in enumerate(rows)}
+    places = {name: _TOP + number * _ROW for number, name in enumerate((_BY_PLAN, _IN_FACT, *rows))}
+    begun = max(first, case.submitted_at)
     bars = [
+        *_waits(case, places[_BY_PLAN], x, (begun, case.expected_start, case.expected_start, last)),
+        *_waits(case, places[_IN_FACT], x, (begun, waited, started, last)),
+    ]
+    bars += [
         bar
         for job in case.jobs
         for name in (expand(job.nodes) if job.nodes else ())
@@ -151,19 +172,34 @@ def picture(case: ReportCase, until: datetime) -> Picture:
     if started is not None:
         marks.append(Mark(x(started), "started", "real start"))
     steps = [first + timedelta(seconds=whole * share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    bottom = _TOP + len(places) * _ROW
     paying = sum(1 for each in case.jobs if each.pays)
     did = "left" if case.acted else "would have left"
     return Picture(
         title=f"Nodes of the plan for urgent job {case.display_id}",
         about=f"{count(paying, 'job')} {did}. Start by the plan {_clock(case.expected_start)}, "
         f"deadline {_clock(case.deadline)}, real start {'none' if started is None else _clock(started)}.",
-        height=30 + len(rows) * _ROW + 96,
+        bottom=bottom,
+        height=bottom + 40 + 16 * len(marks),
         nodes=tuple((place, name) for name, place in places.items()),
         bars=tuple(bars),
         marks=tuple(marks),
         ticks=tuple(Mark(x(at), "tick", at.strftime("%H:%M:%S")) for at in steps),
         left_out=len(names) - len(rows),
     )
+
+
+def _waits(
+    case: ReportCase, y: int, x: Callable[[datetime], float], at: tuple[datetime, datetime, datetime | None, datetime]
+) -> list[Bar]:
+    """From submission to the end of the wait; then, where it started, to the end of the picture."""
+    begun, waited, started, last = at
+    name = f"urgent job {case.display_id}"
+    until = f"{name} waits from {_clock(begun)} to {_clock(waited)}"
+    found = [Bar(x(begun), y, max(1.0, x(waited) - x(begun)), "waits", until, "waits")]
+    if started is not None:
+        found.append(Bar(x(started), y, x(last) - x(started), "urgent", f"{name} runs from {_clock(started)}", "runs"))
+    return found
 
 
 def _job_bar(job: ReportJob, y: int, x: Callable[[datetime], float], span: tuple[datetime, datetime]) -> Bar:

@@ -13,7 +13,7 @@ class Ending(StrEnum):
     """What became of an urgent job."""
 
     SERVED = "served"  # the plan was carried out, and the job has started
-    CALLED_OFF = "called_off"  # the plan was begun and called off, whatever the job did then
+    CALLED_OFF = "called_off"  # the plan was begun, and called off or failed, whatever the job did then
     SOONER = "sooner"  # the plan was not carried out; with it the job would have started sooner
     NOT_NEEDED = "not_needed"  # the plan was not carried out; the job started no later than with it
     WAITS = "waits"  # it still waits

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clearway.api.report_schemas import report_view
 from clearway.cli.report_page import page
 from clearway.model.case import Beside, Case
+from clearway.model.operations import EvictionState
 from clearway.model.problem import Action
 from clearway.model.urgent_report import Ending
+from clearway.preemption.cases import MOST_JOBS, case_of
 from clearway.preemption.report import part_of, report
-from tests.builders import NOW, after
+from tests.builders import NOW, after, eviction, preemption
 from tests.unit.core.cases import case, case_job
 
 UNTIL = after(86_400)
@@ -48,7 +53,35 @@ def test_a_plan_that_was_called_off_has_not_served() -> None:
     assert told.sums.by_ending["served"] == 0
     assert (told.sums.lost_node_s, told.held.starts) == (100.0, 0), "what has left has lost"
     assert (told.sums.cases, told.sums.urgent_jobs) == (3, 2)
-    assert "<b>1 plan</b> begun and called off" in page(report_view(told))
+    assert "<b>1 plan</b> was begun, and called off or failed" in page(report_view(told))
+
+
+@pytest.mark.parametrize(
+    ("state", "fields", "begun", "called_off"),
+    [
+        (EvictionState.PROPOSED, {}, False, False),
+        (EvictionState.PREEMPTING, {"placement": "clearway_1"}, True, False),
+        (EvictionState.COMPLETED, {"placement": "clearway_1", "started_at": after(30)}, True, False),
+        (EvictionState.CANCELLED, {}, False, False),
+        (EvictionState.CANCELLED, {"placement": "clearway_1"}, True, True),
+        (EvictionState.CANCELLED, {"placement": "clearway_1", "started_at": after(30)}, True, False),
+        (EvictionState.FAILED, {"placement": "clearway_1"}, True, True),
+    ],
+)
+def test_what_an_operation_makes_of_its_case(
+    state: EvictionState, fields: dict[str, Any], begun: bool, called_off: bool
+) -> None:
+    made = case_of(eviction(state=state, **fields))
+    assert (made.acted, made.called_off) == (begun, called_off)
+
+
+def test_the_loss_of_jobs_beyond_those_that_are_kept_is_predicted_then_measured() -> None:
+    left = preemption(requeued_at=after(5), actual_lost_node_s=10.0)
+    every = (*(preemption() for _ in range(MOST_JOBS)), left, preemption())
+    made = case_of(replace(eviction(state=EvictionState.PROPOSED), preemptions=every))
+    assert (len(made.jobs), made.unlisted, made.unlisted_node_s) == (MOST_JOBS, 2, 7_200.0)
+    made = case_of(replace(eviction(placement="clearway_1"), preemptions=every))
+    assert made.unlisted_node_s == 10.0
 
 
 def test_what_is_not_listed_or_not_compared_is_told() -> None:
