@@ -28,6 +28,9 @@ from clearway.slurm.rest_reading import ALL, JobReader, NodeReader, list_of
 from clearway.slurm.rest_tokens import FileToken, MadeToken, NoToken, TokenSource
 from clearway.slurm.site_settings import Run
 
+# slurmrestd refuses the number of a job of a federation as no job's (measured on 26.05); it lists such jobs, though.
+FIRST_OF_FEDERATION = 2**26
+
 LIMITS = "read limits, without which no job leaves for an urgent one"
 
 
@@ -104,6 +107,10 @@ class RestBackend(CliBackend):
     def _look(self, job_id: str) -> tuple[Job, str] | None:
         if not job_id.isdecimal() or not job_id.isascii():
             raise SlurmRefusedError(f"{job_id!r} is not a job id")
+        if _of_federation(job_id):
+            self._need_commands("look at one job of a federation")
+            seen = super()._look(job_id)
+            return seen and (seen[0], f"{job_id} {seen[1]}")
         try:
             document = self._client.read(f"/job/{job_id}", **ALL)
         except RefusedError as error:
@@ -130,6 +137,10 @@ class RestBackend(CliBackend):
         return self._act_on_each(act, targets, value)
 
     def _act(self, act: Act, target: str, value: str = "") -> None:
+        if _of_federation(target):
+            self._need_commands("change a job of a federation")
+            super()._act(act, target.partition(" ")[2] or target, value)
+            return
         if act is Act.REQUEUE:
             if not self._client.offer.requeue:
                 self._need_commands("requeue jobs")
@@ -246,6 +257,11 @@ class RestBackend(CliBackend):
     def _need_commands(self, what: str) -> None:
         if not self._has_commands:
             raise SlurmRefusedError(f"this slurmrestd cannot {what}, and Slurm's commands are not installed here")
+
+
+def _of_federation(target: str) -> bool:
+    """Of a job id, or of what ``_act`` is given: it begins with the number of the job or of its array."""
+    return int(target.partition(" ")[0].partition("_")[0]) >= FIRST_OF_FEDERATION
 
 
 def _number(value: int) -> dict[str, object]:
