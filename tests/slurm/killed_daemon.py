@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ class Doomed:
         def doomed(*args: Any, **kwargs: Any) -> Any:
             self._left -= 1
             if self._when == "during" and self._left == 0:
-                threading.Thread(target=_die_with_a_command, daemon=True).start()
+                subprocess.Popen = _LastCommand  # type: ignore[misc]
                 self._left -= 1
             if self._left != 0 or self._when == "after":
                 result = attribute(*args, **kwargs)
@@ -82,19 +81,13 @@ class Doomed:
         return doomed
 
 
-def _die_with_a_command() -> None:
-    """SIGKILL as soon as this process has a child that changes something."""
-    while not any(b"scontrol" in line and b"requeue" in line for line in _children()):
-        pass
-    os.kill(os.getpid(), signal.SIGKILL)
+class _LastCommand(subprocess.Popen[bytes]):
+    """SIGKILL to this process once a requeue has begun, which goes on in a session of its own."""
 
-
-def _children() -> Iterator[bytes]:
-    """The command lines of this process's children."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
-                yield stat.with_name("cmdline").read_bytes()
+    def __init__(self, argv: Sequence[str], **settings: Any) -> None:
+        super().__init__(argv, **settings)
+        if "requeue" in argv:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main(path: Path, kill_at: str) -> int:
