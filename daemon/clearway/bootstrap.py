@@ -31,6 +31,7 @@ from clearway.notify.outbox import Outbox
 from clearway.notify.sending import open_senders
 from clearway.planning.base import Planner
 from clearway.preemption.approval import ApprovalRules
+from clearway.preemption.case_keeper import CaseKeeper
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.explainer import Explainer
 from clearway.preemption.lifecycle import EvictionLifecycle
@@ -198,6 +199,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         quarantine,
         gate,
         basis,
+        CaseKeeper(store, operations),
     )
 
 

@@ -34,6 +34,7 @@ from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain
 from clearway.notify.outbox import Bell
 from clearway.planning.base import Planner
+from clearway.preemption.case_keeper import CaseKeeper
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.held_back import after_planning
 from clearway.preemption.proposals import RENEWED_EVERY
@@ -85,6 +86,7 @@ class Cycle:
     quarantine: Quarantine
     gate: Gate
     basis: PlanningBasis
+    cases: CaseKeeper
     _size: dict[str, int] = field(default_factory=dict)  # bytes, as they were last asked for
     _due: dict[str, datetime] = field(default_factory=dict)  # not stored: after a start or a reload all is due at once
 
@@ -129,7 +131,7 @@ class Cycle:
         rolling: tuple[RollingDrain, ...] = ()
         doubted = doubt(now, seen, context.snapshot)
         if not leads or self.leadership.observes or doubted:
-            self.parts.history.forget()
+            self._forget()
         else:
             try:
                 context = replace(context, halted=told(stored.values.get(HALTED)))
@@ -141,7 +143,7 @@ class Cycle:
                     self._call_off(only_observes, now, unplanned=True)
                 waiting, rolling = self._act(context, before)
             except CycleEndedError as error:
-                self.parts.history.forget()
+                self._forget()
                 self.parts.emit(CycleCut(error))
                 waiting, rolling = (before.waiting, before.rolling_drains) if before is not None else ((), ())
         self.leadership.end_cycle()
@@ -164,6 +166,11 @@ class Cycle:
             seconds=clock.monotonic() - began,
             in_arrears=self.executor.in_arrears(now),
         )
+
+    def _forget(self) -> None:
+        """What follows one snapshot after another has missed some, or another daemon writes."""
+        self.parts.history.forget()
+        self.cases.forget()
 
     def _call_off(self, why: str, now: datetime, *, unplanned: bool = False) -> None:
         """What jobs are still to leave for; jobs that leave already are followed until they are back.
@@ -200,6 +207,7 @@ class Cycle:
         part("history", self._record_history, context, before.open_evictions if before is not None else ())
         found = part("planning", self.preemption.update, context)
         waiting: tuple[Waiting, ...] = found or ()
+        part("cases", self.cases.follow, context)
         urgent = found is None or bool(found)  # where that is not known, no job is moved
         part("moves", lambda: self.relocation.update(context, urgent=urgent))
         self._keep_house(context)

@@ -7,6 +7,7 @@ from typing import Any, Generic, Protocol
 
 from clearway.estimates.history import HistoryStore
 from clearway.model.audit import AuditCheck, Audited, AuditRow
+from clearway.model.case import Case
 from clearway.model.involvement import Involvement
 from clearway.model.leadership import Leader, Lease
 from clearway.model.notice import Channel, Notice, Waiting
@@ -154,6 +155,9 @@ class Store(HistoryStore, Protocol):
     def explanation(self, eviction_id: int) -> Explanation | None:
         """Of the newest plan that has one; None when there is none, or no such eviction."""
 
+    def explanations(self, eviction_ids: Iterable[int]) -> dict[int, Explanation]:
+        """As ``explanation``, of several; evictions without any are absent."""
+
     def unexplained(self, since: datetime) -> tuple[int, ...]:
         """Evictions planned since then whose present plan has no explanation, the oldest first; a bounded number."""
 
@@ -225,6 +229,15 @@ class Store(HistoryStore, Protocol):
 
     def save_tests_of(self, job: str, *, own: str | None = None, limit: int = 5) -> tuple[SaveTest, ...]:
         """Of a job, by either form of its id, newest first; ``own``: only where the job was this user's."""
+
+    def keep_case(self, case: Case) -> None:
+        """Store it, in place of that of the same job and beginning."""
+
+    def open_cases(self) -> tuple[Case, ...]:
+        """Those that are still followed, the oldest first."""
+
+    def cases_since(self, at: datetime, limit: int = 1_000) -> tuple[Case, ...]:
+        """Those that began since then or are still followed, newest first."""
 
     def preemption_counts(self, job_ids: Iterable[str]) -> dict[str, int]:
         """How often each job has passed its point of no return in an eviction; jobs without any are absent."""

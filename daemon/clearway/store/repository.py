@@ -24,6 +24,7 @@ from clearway.model.plan import OperationPlan
 from clearway.model.transitions import O
 from clearway.store import (
     audit_rows,
+    case_rows,
     explanation_rows,
     history_rows,
     involvement_rows,
@@ -214,6 +215,7 @@ class SqlStore(LeasedStore):
     forget_plans = method(proposal_rows.forget_plans, writes=True)
     explain_plan = method(explanation_rows.write, writes=True)
     explanation = method(explanation_rows.newest)
+    explanations = method(explanation_rows.newest_of)
     unexplained = method(explanation_rows.missing)
 
     def _operations(
@@ -280,6 +282,10 @@ class SqlStore(LeasedStore):
     save_test = method(save_test_rows.find)
     save_tests_since = method(save_test_rows.since)
     save_tests_of = method(save_test_rows.of_job)
+
+    keep_case = method(case_rows.keep, writes=True)
+    open_cases = method(case_rows.open_ones)
+    cases_since = method(case_rows.since)
 
     # What preemption has cost so far
 
@@ -358,4 +364,5 @@ class SqlStore(LeasedStore):
             history_rows.prune(connection, before)
             rolling_rows.prune(connection, before)
             save_test_rows.prune(connection, before)
+            case_rows.prune(connection, before)
         return pruned
