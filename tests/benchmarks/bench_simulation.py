@@ -136,7 +136,6 @@ def test_easy_is_about_as_fast_as_a_plain_loop_and_starts_every_job_at_the_same_
     assert plain_s / spent_s >= TIMES_PLAIN
 
 
-@pytest.mark.guard
 @pytest.mark.timeout(1_800)
 def test_all_experiments_take_minutes_of_processor_time(tmp_path: Path) -> None:
     """In plain loops over KTH-SP2, before and after, so that the machine's speed does not matter."""
@@ -148,8 +147,9 @@ def test_all_experiments_take_minutes_of_processor_time(tmp_path: Path) -> None:
         [sys.executable, "-c", "from clearway.cli.app import main; main()", *asked],
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+    assert done.returncode == 0, done.stderr[-3_000:]
     spent_s = children_s() - before_s
     plain_s.append(plain_time(trace))
     loops = spent_s / max(plain_s)
