@@ -170,8 +170,8 @@ class Story:
     def _pace(self) -> None:
         """A person decides at the pace of real time; the rest goes quicker. Drains go on meanwhile.
 
-        So does the plan that is to be approved come at that pace: where this machine is busy, minutes there would pass
-        before the plan is seen here, and it would be out of date.
+        A plan that waits for approval is made at that pace as well. Otherwise, on a busy machine, minutes of the
+        simulated clock would pass before the plan is seen here, and it would be out of date.
         """
         newest = self.daemon.store.evictions(limit=5)
         waits = any(e.state is EvictionState.AWAITING_APPROVAL for e in newest)
