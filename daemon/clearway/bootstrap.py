@@ -31,6 +31,7 @@ from clearway.notify.outbox import Outbox
 from clearway.notify.sending import open_senders
 from clearway.planning.base import Planner
 from clearway.preemption.approval import ApprovalRules
+from clearway.preemption.case_keeper import CaseKeeper
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.explainer import Explainer
 from clearway.preemption.lifecycle import EvictionLifecycle
@@ -147,7 +148,9 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
     }
     gate = Gate(store, config.daemon.halt_file, (partial(_reload_waits, parts),))
     leadership.closed = gate.closed
-    executor = Executor(backend, store, operations, config, lifecycles, emit, history.add_checkpoint, gate)
+    executor = Executor(
+        backend, store, operations, config, lifecycles, emit, history.add_checkpoint, gate, parts.clock.monotonic
+    )
     drains = DrainController(backend, store, operations, executor)
     rolling = RollingController(store, operations, drains, executor, quarantine, emit)
     relocation = RelocationController(backend, store, operations, executor, emit, basis)
@@ -196,6 +199,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         quarantine,
         gate,
         basis,
+        CaseKeeper(store, operations),
     )
 
 

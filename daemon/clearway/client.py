@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 from clearway.api.audit_schemas import AuditCheckView, AuditList, AuditView
 from clearway.api.job_schemas import JobView
 from clearway.api.plan_schemas import ExplanationView, VerdictList, VerdictView
+from clearway.api.report_schemas import ReportView
 from clearway.api.schemas import (
     CalibrationView,
     EvictionList,
@@ -146,6 +147,10 @@ class Client:
         found = list(self._pages(CalibrationView, "calibration", limit))
         items = tuple(each for page in found for each in page.items)
         return found[0].model_copy(update={"items": items, "next_offset": found[-1].next_offset})
+
+    def report(self, since: str = "7d") -> ReportView:
+        """On urgent jobs; ``since``: how far to look back, such as 7d."""
+        return self._get(ReportView, "report", since=since)
 
     def walltime_advice(self, user: str, name: str) -> WalltimeAdviceView:
         return self._get(WalltimeAdviceView, "walltime/advice", user=user, name=name)

@@ -20,6 +20,8 @@ TABLES = {
     "requests": "Requests of operators over REST or the command line, and the daemon's answers.",
     "rolling_drains": "One row for each rolling drain; its drains are rows of `evictions`. `document` is JSON: "
     "the request, the turn of each node, and why nodes were skipped.",
+    "cases": "Urgent jobs that were planned for, as the report needs them. `document` is JSON: the plan, and what "
+    "happened; `closed_at` is null while the case is followed.",
     "save_tests": "Tests of whether a job saves itself (`clearway test-preemption`). `document` is JSON: the job, what "
     "was asked, and what came of it.",
     "checkpoint_history": "Predicted and actual time of each requested checkpoint, and its outcome.",

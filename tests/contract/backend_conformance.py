@@ -1,8 +1,7 @@
 """What every Slurm backend must do, checked the same way on the simulated cluster and on real ones.
 
 A test module subclasses ``BackendConformance`` and offers a fixture ``site``: a backend, and the ways to bring a
-cluster of eight nodes with four processors each into the state that a test is about. ``Site.wait`` polls with a
-limit (real) or moves the clock (simulated); no test sleeps.
+cluster into the state that a test is about. ``Site.wait`` polls with a limit (real) or moves the clock (simulated).
 """
 
 from contextlib import suppress
@@ -14,12 +13,13 @@ import pytest
 from clearway.eligibility.limits import Later, holds_back
 from clearway.model.cluster import FIRST, AdminLevel, JobState, Topology
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
+from tests.contract.list_conformance import ListConformance
 from tests.contract.site import CPUS, NODES, OURS, Site, by_id, look, placement, reserved, untouched, wait_state
 
 FORGED = 'x\nJobId=9 JobState=RUNNING UserId=root(0) NodeList=node8 |guess|0|"},{"job_id": 9'
 
 
-class BackendConformance:
+class BackendConformance(ListConformance):
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def test_an_idle_cluster(self, site: Site) -> None:

@@ -13,6 +13,7 @@ from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.bounds import core
 from clearway.planning.dp import eviction_dp, suffix_tables
 from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.planning.formulation import superfluous
 from tests.oracle.exhaustive import exhaustive
 from tests.oracle.many import answers, seeds
 from tests.oracle.milp import milp_sweep
@@ -35,6 +36,7 @@ def test_the_plan_is_the_one_of_exhaustive_search(
         monkeypatch.setattr(core, "TRIAL_JOBS", 1)
     if trial == "one job, growing":
         monkeypatch.setattr(core, "FEW_CELLS", 0)
+        monkeypatch.setattr(superfluous, "FEWEST_ITEMS", 0)
     for seed in seeds(SHAPES, shape, block, 10):
         problem = random_problem(seed)
         before = copy.deepcopy(problem)
@@ -155,3 +157,25 @@ def test_a_curve_may_be_larger_than_memory_over_all_jobs(monkeypatch: pytest.Mon
     expected = EvictionDP().solve(problem)
     monkeypatch.setattr(suffix_tables, "KEEP_BYTES", 0)
     assert EvictionDP().solve(problem) == expected
+
+
+@pytest.mark.parametrize("trial", [1, 24])
+def test_of_jobs_that_are_alike_the_first_leave(trial: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "TRIAL_JOBS", trial)
+    monkeypatch.setattr(superfluous, "FEWEST_ITEMS", 0)
+    for seed in range(200):
+        rng = random.Random(seed)
+        kinds = [
+            (
+                rng.randint(1, 2),
+                (
+                    *([Option(Action.KILL, rng.randint(0, 9))] if rng.random() < 0.8 else []),
+                    Option(Action.APP_CHECKPOINT, rng.randint(0, 2), rng.randint(1, 4)),
+                    *([Option(Action.END, ready_s=rng.randint(0, 6))] if rng.random() < 0.2 else []),
+                ),
+            )
+            for _ in range(2)
+        ]
+        jobs = tuple(Candidate(str(index), *rng.choice(kinds)) for index in range(7))
+        problem = EvictionProblem(rng.randint(1, 8), 6, 1, jobs)
+        assert answers(problem, EvictionDP().solve(problem)) == exhaustive(problem), problem

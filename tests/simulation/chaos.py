@@ -42,7 +42,7 @@ from tests.simulation.chaos_world import NEVER, ChaosDaemon, ChaosWorld, Countdo
 from tests.simulation.killing import CHANGES
 
 LEASE_S = 20.0  # longer than any lease of these daemons
-ACTS = ("begin_step", "finish_step", "save_eviction", "requeue", "signal")
+ACTS = ("begin_step", "finish_step", "save_eviction", "change_jobs", "requeue", "signal")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Schedule:
         self.seed, self.kinds = seed, frozenset(kinds)
         self.random = random.Random(seed)
         self.world = ChaosWorld(folder, empty, Witness, self.random, has_server=self.random.random() < 0.7)
-        self.world.meanwhile, self.world.take = self._meanwhile, self._take
+        self.world.meanwhile, self.world.take, self.world.between = self._meanwhile, self._take, self._between
         self.steps = self.random.randint(8, 14)
         self.nested = 0
         self.healed = False
@@ -119,6 +119,7 @@ class Schedule:
             (2, SLOW, self._slow),
             (3, FAILING, self._fail),
             (2, FAILING, self._lose_answers),
+            (2, FAILING, self._refuse_some),
             (2, PARTIAL, self._hide),
             (2, DATABASE, self._outage),
             (2, DATABASE, self._lose_commits),
@@ -130,6 +131,8 @@ class Schedule:
             (2, USERS, self._hold),
             (2, USERS, self._requeue),
             (2, USERS, self._operator),
+            (1, USERS, self._halt),
+            (2, USERS, self._unhalt),
             (1, USERS, self._drain),
             (2, PROTECT, self._protect),
             (1, BUDGET, self._new_budget),
@@ -173,6 +176,17 @@ class Schedule:
                     daemon.cycle()
             self.nested -= 1
 
+    def _between(self, busy: ChaosDaemon) -> None:
+        """What comes between two jobs of a list, as it comes between two commands."""
+        if self.healed or self.nested >= 4 or self.random.random() > 0.25:
+            return
+        event = self.random.choice((self._cancel, self._requeue, self._hold, self._end, self._operator, self._halt))
+        if USERS in self.kinds:
+            self.world.log(f"meanwhile {event.__name__.strip('_')}")
+            event()
+        if self.random.random() < 0.3:
+            self._take(self.random.choice((0.5, 3.0)), busy)
+
     # -- faults ----------------------------------------------------------------------------------------------------
 
     def _daemon(self) -> ChaosDaemon:
@@ -205,6 +219,9 @@ class Schedule:
 
     def _lose_answers(self) -> None:
         self._daemon().faults.lost_answers = self.random.randint(1, 5)
+
+    def _refuse_some(self) -> None:
+        self._daemon().faults.picky = True
 
     def _hide(self) -> None:
         jobs = [i for i, e in self.world.cluster.jobs.items() if e.job.state is not JobState.ENDED]
@@ -270,6 +287,10 @@ class Schedule:
         if found := [e for e in self._jobs(JobState.RUNNING) if e.job.can_be_requeued]:
             self.world.cluster.end_run(self.random.choice(found), requeue=True)
 
+    def _end(self) -> None:
+        if found := self._jobs(JobState.RUNNING):
+            self.world.cluster.end_run(self.random.choice(found), requeue=False)
+
     def _ask(self, kind: str, eviction_id: int | None = None, document: str = "") -> None:
         self.world.store.add_request(kind, eviction_id, "root (command line)", self.world.clock.now(), document)  # type: ignore[arg-type]
 
@@ -282,6 +303,12 @@ class Schedule:
             self._ask("cancel", self.random.choice(open_ones).eviction_id)
         else:
             self._ask(self.random.choice(("pause", "resume")))
+
+    def _halt(self) -> None:
+        self._ask("halt")
+
+    def _unhalt(self) -> None:
+        self._ask("unhalt")
 
     def _drain(self) -> None:
         names = self.random.sample(list(self.world.cluster.nodes), self.random.choice((1, 2)))
@@ -337,6 +364,7 @@ class Schedule:
             if entry.job.priority == 0:
                 entry.job = replace(entry.job, priority=entry.usual_priority)
         self._restart()
+        self._ask("unhalt")
         self._ask("resume")
 
     def _quiet(self) -> None:

@@ -11,7 +11,7 @@ window is some microseconds, and no program can close it. A slow command is such
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -33,17 +33,18 @@ from clearway.service import leadership
 from clearway.service.cycle import Parts
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import SimulatedCluster
+from clearway.slurm.base import Failures, JobChange
 from clearway.store import migrate, repository
 from clearway.store.database import open_database
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, ManualClock
+from tests.simulation.chaos_lists import ListedCommand, job_after_job
 from tests.simulation.killing import CHANGES
 
 if TYPE_CHECKING:
     from tests.simulation.chaos_witness import Witness
 
 NODES = 10
-READS = ("snapshot", "job", "reservations", "admin_level")
 OWN = ("url", "close", "fenced_by")  # no effects
 LEASE = ("take_lease", "renew_lease", "release_lease")
 
@@ -98,6 +99,7 @@ class Faults:
     database_down: bool = False
     lost_commits: int = 0  # so many next writes are stored, and the answer is lost
     hidden: frozenset[str] = frozenset()  # jobs whose records cannot be read
+    picky: bool = False  # some jobs of a list are refused
 
 
 class _Calls:
@@ -223,6 +225,8 @@ class ChaosDaemon:
         return result
 
     def _ask_slurm(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if name == "change_jobs":
+            return self._change_jobs(call.__self__, *args)  # type: ignore[attr-defined]
         self.effect(name)
         if name in CHANGES:
             self._about = name, args
@@ -230,25 +234,55 @@ class ChaosDaemon:
             self.world.take(self._slow_s, self)
             self._fail(name)
         result = call(*args, **kwargs)
-        if name in CHANGES and self.faults.lost_answers > 0:
-            self.faults.lost_answers -= 1
+        if name in CHANGES and self.answer_is_lost():
             raise SlurmTimeoutError("no answer within 20 s")
         if name == "snapshot":
             result = self._partial(result)
         self.effect(name)
         return result
 
+    def _change_jobs(self, slurm: Any, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
+        self.effect("change_jobs")
+        if not jobs or self.world.random.random() < 0.5:
+            return job_after_job(self._ask_slurm, slurm, self, change, jobs, signal)
+        result = ListedCommand(slurm, self, change, jobs, signal).run(slurm._fence, self._slow_s)
+        self.effect("change_jobs")
+        return result
+
     @property
     def _slow_s(self) -> float:
         return max(self.faults.slow_s, self.world.faults.slow_s)
 
+    def failure(self, name: str) -> SlurmError | None:
+        return self.faults.failing.get(name) or self.world.faults.failing.get(name)
+
     def _fail(self, name: str) -> None:
-        error = self.faults.failing.get(name) or self.world.faults.failing.get(name)
+        error = self.failure(name)
         if error is not None:
             raise error
 
+    def is_picky(self) -> bool:
+        return self.faults.picky and self.world.random.random() < 0.4
+
+    def answer_is_lost(self) -> bool:
+        if self.faults.lost_answers <= 0:
+            return False
+        self.faults.lost_answers -= 1
+        return True
+
+    def killed_meanwhile(self, name: str) -> Killed | None:
+        """Whether it dies while a command of its own is under way, which goes on."""
+        self.kill_in = self.kill_in.after(name)
+        return Killed() if self.kill_in.now else None
+
+    def let_through(self, name: str) -> None:
+        """The fence has let a command through: no stop switch may have been thrown by now."""
+        if self.world.store.halted_by():
+            self.world.witness.violation(f"{self.name}: {name} while halted")
+
     def _reach_slurm(self, name: str, limit_s: float) -> None:
         """A command that the fence has let through, on its way: it is carried out late, or was ended before."""
+        self.let_through(name)
         about = self._about
         self.world.take(min(self._slow_s, limit_s), self)
         if self._slow_s > limit_s and self.world.random.random() < 0.5:
@@ -291,6 +325,7 @@ class ChaosWorld:
         self.witness = witness(self)
         self.meanwhile: Callable[[ChaosDaemon], None] = lambda _: None  # plays on while a daemon stands still
         self.take: Callable[[float, ChaosDaemon], None]  # a call that takes so many seconds
+        self.between: Callable[[ChaosDaemon], None] = lambda _: None  # what comes between two jobs of a list
 
     def open_store(self) -> SqlStore:
         return SqlStore(f"sqlite:///{self.path}")

@@ -13,7 +13,7 @@ import pickle
 import shutil
 import signal
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -22,7 +22,10 @@ from typing import Any, ClassVar, NoReturn
 import pytest
 
 from clearway.config.configuration import Config
+from clearway.model.cluster import Job
+from clearway.model.errors import SlurmError
 from clearway.simulation.backend import SimulatedBackend
+from clearway.slurm.base import Failures, JobChange
 from tests.simulation.world import World, config
 
 End = dict[str, Any]
@@ -50,6 +53,8 @@ class _Fuse:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._target, name)
+        if name == "change_jobs":
+            return self._in_the_middle(attribute)
         if name not in self._names:
             return attribute
 
@@ -58,6 +63,22 @@ class _Fuse:
             result = attribute(*args, **kwargs)
             self._daemon.effect()
             return result
+
+        return fused
+
+    def _in_the_middle(self, change_jobs: Callable[..., Mapping[str, SlurmError]]) -> Callable[..., Failures]:
+        """A change of many jobs has an effect on each: killed in between, some have had it and others not."""
+
+        def fused(change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
+            failures: dict[str, SlurmError] = {}
+            for job in jobs:
+                told = change.value in self._names or ("signal" in self._names and change.value.startswith("signal"))
+                if told:
+                    self._daemon.effect()
+                failures.update(change_jobs(change, (job,), signal))
+                if told:
+                    self._daemon.effect()
+            return failures
 
         return fused
 

@@ -10,7 +10,7 @@ import pytest
 from clearway.model.cluster import ClusterSnapshot, JobState, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError, StoreError
 from clearway.model.notice import Notice
-from clearway.model.operations import EvictionState, Operation, PreemptionState
+from clearway.model.operations import EvictionState, Operation, PreemptionState, StepLog
 from clearway.model.problem import Action
 from clearway.simulation.jobs import Program
 from clearway.slurm import parse
@@ -281,11 +281,14 @@ class LosingStore(SqlStore):
 
     losing = 0
 
-    def save_eviction(self, eviction: Operation, notices: Sequence[Notice] = ()) -> None:
-        super().save_eviction(eviction, notices)
+    def save_eviction(
+        self, eviction: Operation, notices: Sequence[Notice] = (), log: StepLog | None = None
+    ) -> tuple[int, ...]:
+        begun = super().save_eviction(eviction, notices, log)
         if self.losing:
             self.losing -= 1
             raise StoreError("server closed the connection unexpectedly")
+        return begun
 
 
 WRITES = ["take_lease", "cycle_state", "preemption_counts", "create_eviction", "begin_step"]

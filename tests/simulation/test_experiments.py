@@ -31,14 +31,14 @@ def test_every_experiment_is_in_the_index_and_absent_workloads_are_named(
     result = CliRunner().invoke(
         app, ["experiment", "all", "--traces", str(traces), "--out", str(out), "--processes", "2"]
     )
-    assert result.exit_code == 2, "three experiments have no workloads"
+    assert result.exit_code == 2, "four experiments have no workloads"
     assert result.stdout.splitlines()[-1] == str(out / "index.html")
-    for name in ("drain", "urgent", "realtime"):
+    for name in ("drain", "promises", "urgent", "realtime"):
         assert f"clearway: experiment {name}: {traces}: none of " in result.stderr
 
     page = (out / "index.html").read_text()
     HTMLParser().feed(page)
-    assert page.count("Not made: ") == 3
+    assert page.count("Not made: ") == 4
     links = re.findall(r'href="([^"]+)"', page)
     assert links == [f"{name}/report.html" for name in ("cosim", "stochastic", "compaction")]
     for link in links:
@@ -54,8 +54,8 @@ def test_every_experiment_is_in_the_index_and_absent_workloads_are_named(
 
 
 def of_uniform(sweep: Sweep) -> walltime_study.StochasticStudy:
-    rows = sweep(walltime_study.table_2, [("uniform",)], str)
-    return walltime_study.StochasticStudy(tuple(rows[0]), {"uniform": 1}, ())
+    rows = sweep(walltime_study.of_distribution, [("uniform",)], str)
+    return walltime_study.StochasticStudy(tuple(rows[0][0]), {"uniform": 1}, ())
 
 
 def test_what_can_be_asked_of_no_experiment_is_refused_before_any(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clearway.model.cluster import JobState
-from clearway.model.operations import EvictionState, PreemptionState
+from clearway.model.operations import EvictionState, Operation, PreemptionState, StepLog
 from clearway.simulation.jobs import Program
 from tests.simulation import drains, moving_jobs
 from tests.simulation.killing import CHANGES
@@ -50,9 +50,9 @@ class Switch:
 
     def _watched(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)  # the fence refuses it where it comes too late
             if self.thrown:
                 self.after.append(name)
-            result = original(*args, **kwargs)
             self.count += 1
             if self.count == self._number:
                 self._throw()
@@ -104,14 +104,14 @@ def test_a_job_whose_requeue_was_held_back_counts_as_not_touched(
     file = tmp_path / "halt"
     world = make_world(config=settings(file), node_count=1)
     job = world.submit(on=("n1",), ran_s=40, memory_mib=3_000)
-    original = world.store.begin_step
+    original = world.store.save_eviction
 
-    def begin_step(eviction_id: int, job_id: str | None, kind: str, *rest: Any) -> int:
-        if kind == "requeue":
+    def save_eviction(eviction: Operation, notices: Any = (), log: StepLog | None = None) -> tuple[int, ...]:
+        if log is not None and any(step.kind == "requeue" for step in log.begun):
             file.touch()
-        return original(eviction_id, job_id, kind, *rest)
+        return original(eviction, notices, log)
 
-    world.store.begin_step = begin_step  # type: ignore[method-assign]
+    world.store.save_eviction = save_eviction  # type: ignore[method-assign]
     world.urgent(1, memory_mib=2_000)
     world.run_until(file.exists, limit_s=20)
     (preemption,) = world.eviction().preemptions

@@ -167,8 +167,8 @@ def test_a_plan_that_is_approved_after_another_one_has_begun_is_made_anew(make_w
 class TestInterruption(Interruption):
     """The jobs of a drain are saved at once, and an urgent job waits for them with its own."""
 
-    every = 39  # of some 300
-    least_effects = 200
+    every = 19  # of some 150
+    least_effects = 100
     end: ClassVar[End] = {"in_time": [True, True], "restarts": [1, 1, 1, 1], "leftovers": []}
 
     def settings(self) -> Config:

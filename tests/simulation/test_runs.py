@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -14,6 +14,7 @@ from clearway.model.cluster import Job, JobState
 from clearway.model.operations import StepRecord
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.jobs import Program
+from clearway.slurm.base import Failures
 from tests.simulation.drains import ask, drain, empty, now
 from tests.simulation.moving_jobs import ask as ask_move
 from tests.simulation.moving_jobs import moving, nodes_of, serial
@@ -97,14 +98,15 @@ def test_a_move_asks_no_run_by_the_claim_of_the_last(make_world: Callable[..., W
 def test_a_job_that_takes_its_offer_back_before_the_signal_is_not_signalled(world: World) -> None:
     """Between the snapshot and the signal the launcher may have found that it cannot save this program."""
     job = world.submit(replace(SAVER, trap_s=0.0), on=("n1",), ran_s=900, comment=SAVES)
-    fresh = world.backend.job
+    fresh = world.backend.look_at
 
-    def job_now(job_id: str) -> Job | None:
-        entry = world.cluster.jobs[job_id]
-        entry.job = replace(entry.job, comment="clearway:run=0,checkpoint=none")
-        return fresh(job_id)
+    def jobs_now(job_ids: Sequence[str]) -> tuple[Mapping[str, Job], Failures]:
+        for job_id in job_ids:
+            entry = world.cluster.jobs[job_id]
+            entry.job = replace(entry.job, comment="clearway:run=0,checkpoint=none")
+        return fresh(job_ids)
 
-    world.backend.job = job_now  # type: ignore[method-assign]
+    world.backend.look_at = jobs_now  # type: ignore[method-assign]
     ask(world, "n1")
     world.run_until(lambda: any(s.kind == "ask_checkpoint" for s in steps(world)), 60)
     assert signals(world) == []
@@ -117,13 +119,14 @@ def test_a_job_that_takes_its_offer_back_before_the_signal_is_not_signalled(worl
 def test_the_signal_is_the_one_that_the_job_names_now(world: World) -> None:
     job = world.submit(replace(SAVER, trap_s=0.0), on=("n1",), ran_s=900, comment=SAVES)
     sent: list[tuple[str, bool]] = []
-    fresh = world.backend.job
+    fresh = world.backend.look_at
 
-    def job_now(job_id: str) -> Job | None:
-        entry = world.cluster.jobs[job_id]
-        if entry.asked_at is None:
-            entry.job = replace(entry.job, comment="clearway:run=0,checkpoint=signal,signal=USR2,to=steps")
-        return fresh(job_id)
+    def jobs_now(job_ids: Sequence[str]) -> tuple[Mapping[str, Job], Failures]:
+        for job_id in job_ids:
+            entry = world.cluster.jobs[job_id]
+            if entry.asked_at is None:
+                entry.job = replace(entry.job, comment="clearway:run=0,checkpoint=signal,signal=USR2,to=steps")
+        return fresh(job_ids)
 
     given = world.backend.signal
 
@@ -131,7 +134,7 @@ def test_the_signal_is_the_one_that_the_job_names_now(world: World) -> None:
         sent.append((name, batch_only))
         given(about, name, batch_only=batch_only)
 
-    world.backend.job, world.backend.signal = job_now, signal  # type: ignore[method-assign]
+    world.backend.look_at, world.backend.signal = jobs_now, signal  # type: ignore[method-assign]
     ask(world, "n1")
     world.run_until(lambda: bool(sent), 60)
     assert sent == [("USR2", False)]

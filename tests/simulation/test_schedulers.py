@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from clearway.config import plugins
 from clearway.config.configuration import CandidatesConfig, Config, ExecutionConfig, PreemptorRule
 from clearway.model.errors import SimulationError
+from clearway.simulation import profile as profile_module
 from clearway.simulation.engine import Replay, Scheduler, replay
 from clearway.simulation.machine import Machine, State
 from clearway.simulation.schedulers import clearway_suspend as clearway_suspend_module
+from clearway.simulation.schedulers import easy as easy_module
 from clearway.simulation.schedulers import ujfb as ujfb_module
 from clearway.simulation.schedulers.clearway_suspend import ClearwaySjf, ClearwaySuspend, SuspensionRules
 from clearway.simulation.schedulers.conservative import Conservative
@@ -22,9 +24,11 @@ from clearway.simulation.schedulers.fcfs import Fcfs, Ujf
 from clearway.simulation.schedulers.ujfb import Ujfb
 from clearway.simulation.traces.trace import TraceJob, in_order
 from tests.oracle import slow_schedulers as slow
+from tests.oracle.plain_easy import plain_easy
 
 NODES = 6
 EXAMPLES = 150
+CROWDED = 24
 
 
 @st.composite
@@ -51,6 +55,19 @@ def workloads(draw: st.DrawFn, *, exact: bool = False, most_urgent: int = 3) -> 
     )
 
 
+@st.composite
+def crowds(draw: st.DrawFn) -> tuple[TraceJob, ...]:
+    """Two hundred jobs that come within a time in which a fraction of them can run: of many or few sizes and limits."""
+    rng = draw(st.randoms(use_true_random=False))
+    largest, longest, patience = (draw(st.integers(1, most)) for most in (CROWDED, 60, 40))
+    jobs = []
+    for number in range(1, 201):
+        run_s = rng.randint(1, longest)
+        limit_s = run_s + rng.randint(0, patience)
+        jobs.append(TraceJob(number, rng.randint(0, 200), run_s, rng.randint(1, largest), limit_s))
+    return tuple(jobs)
+
+
 def starts(done: Replay) -> dict[int, float]:
     return {outcome.job.job_id: outcome.start_s for outcome in done.outcomes}
 
@@ -65,13 +82,24 @@ def starts(done: Replay) -> dict[int, float]:
         (Conservative, slow.Conservative),
     ],
 )
+@pytest.mark.parametrize("long", [0, None])
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(jobs=workloads())
 def test_every_job_starts_when_the_slow_scheduler_starts_it(
-    scheduler: Callable[[], Scheduler], rule: Callable[[], slow.Rule], jobs: tuple[TraceJob, ...]
+    scheduler: Callable[[], Scheduler], rule: Callable[[], slow.Rule], long: int | None, jobs: tuple[TraceJob, ...]
 ) -> None:
-    done = replay(jobs, NODES, scheduler(), observe=conserved)
+    """Also where every queue and every plan counts as ``long``."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (easy_module, profile_module):
+            patch.setattr(module, "_LONG", module._LONG if long is None else long)
+        done = replay(jobs, NODES, scheduler(), observe=conserved)
     assert starts(done) == slow.starts(jobs, NODES, rule())
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(jobs=crowds())
+def test_a_long_queue_starts_as_a_plain_loop_starts_it(jobs: tuple[TraceJob, ...]) -> None:
+    assert starts(replay(jobs, CROWDED, Easy())) == plain_easy(jobs, CROWDED)
 
 
 @settings(max_examples=2 * EXAMPLES, deadline=None)

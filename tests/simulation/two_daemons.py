@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from clearway.bootstrap import new_loop
 from clearway.estimates.history import HistoryKeeper
+from clearway.model.cluster import Job
+from clearway.model.errors import SlurmError
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.service.cycle import Parts
 from clearway.service.loop import Loop
 from clearway.simulation.backend import SimulatedBackend
+from clearway.slurm.base import Failures, JobChange
 from clearway.store.repository import SqlStore
 from tests.simulation.killing import CHANGES
 from tests.simulation.world import World
@@ -25,6 +28,8 @@ class Interrupted:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._target, name)
+        if name == "change_jobs":
+            return self._change_jobs
         if name not in self._names:
             return attribute
 
@@ -33,6 +38,15 @@ class Interrupted:
             return attribute(*args, **kwargs)
 
         return interrupted
+
+    def _change_jobs(self, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
+        """Something happens between two jobs of a list, too."""
+        name, failures = change.value.partition("_batch")[0].partition("_steps")[0], dict[str, SlurmError]()
+        for job in jobs:
+            if name in self._names:
+                self._happens(name)
+            failures |= self._target.change_jobs(change, (job,), signal)
+        return failures
 
 
 def first_daemon(world: World, happens: Callable[[str], None], names: tuple[str, ...] = CHANGES) -> None:

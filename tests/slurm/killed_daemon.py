@@ -1,7 +1,8 @@
 """``clearway serve``, or the same daemon that kills or stops itself at one of its calls to Slurm.
 
-CONFIG [before|after|stop[@N]:CALL]: it ends before or after its N-th such call (the first), or stops before it, and
-goes on with it when it is woken. "stop:change" stops it before each call that changes something in Slurm.
+CONFIG [before|after|during|stop[@N]:CALL]: it ends before or after its N-th such call (the first), or stops before it,
+and goes on with it when it is woken. "stop:change" stops it before each call that changes something in Slurm. "during":
+it ends while the command of a whole list is under way, which goes on without it.
 
 The real loop, store and backend; only the moment of death is added, and time for the solver on a busy machine.
 """
@@ -10,7 +11,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,10 @@ from clearway import bootstrap
 from clearway.api.tokens import Tokens
 from clearway.config.configuration import load_config
 from clearway.model.clock import SystemClock
+from clearway.model.cluster import Job
+from clearway.model.errors import SlurmError
 from clearway.service import server
+from clearway.slurm.base import Failures, JobChange
 from clearway.telemetry.log import configure_logging
 
 CHANGES = frozenset({
@@ -36,6 +42,20 @@ class Doomed:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._backend, name)
+        if name == "change_jobs":
+            return self._change_jobs
+        return self._doomed(name, attribute)
+
+    def _change_jobs(self, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
+        """One job after another, so that it also ends in the middle of a batch."""
+        name, failures = change.value.partition("_batch")[0].partition("_steps")[0], dict[str, SlurmError]()
+        if self._when == "during":
+            return self._doomed(name, self._backend.change_jobs)(change, jobs, signal)
+        for job in jobs:
+            failures |= self._doomed(name, self._backend.change_jobs)(change, (job,), signal)
+        return failures
+
+    def _doomed(self, name: str, attribute: Any) -> Any:
         if self._call == "change" and name in CHANGES:
 
             def stopped(*args: Any, **kwargs: Any) -> Any:
@@ -48,6 +68,9 @@ class Doomed:
 
         def doomed(*args: Any, **kwargs: Any) -> Any:
             self._left -= 1
+            if self._when == "during" and self._left == 0:
+                subprocess.Popen = _LastCommand  # type: ignore[misc]
+                self._left -= 1
             if self._left != 0 or self._when == "after":
                 result = attribute(*args, **kwargs)
             if self._left == 0:
@@ -56,6 +79,15 @@ class Doomed:
             return result
 
         return doomed
+
+
+class _LastCommand(subprocess.Popen[bytes]):
+    """SIGKILL to this process once a requeue has begun, which goes on in a session of its own."""
+
+    def __init__(self, argv: Sequence[str], **settings: Any) -> None:
+        super().__init__(argv, **settings)
+        if "requeue" in argv:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main(path: Path, kill_at: str) -> int:

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -207,15 +207,15 @@ class TestRealBackend(BackendConformance):
     ) -> None:
         """Slurm's plain requeue ran it a second time."""
         job_id = site.full_array() if task else site.run_job("node1")
-        job, look_first = look(site, job_id), site.backend._look  # type: ignore[attr-defined]
+        job, look_first = look(site, job_id), site.backend._look_all  # type: ignore[attr-defined]
 
-        def look_and_end(job_id: str) -> object:
-            found = look_first(job_id)
+        def look_and_end(job_ids: Sequence[str]) -> object:
+            found = look_first(job_ids)
             site.finish(job_id)
-            site.wait(f"job {job_id} has ended", lambda: look_first(job_id)[0].state is JobState.ENDED)
+            site.wait(f"job {job_id} has ended", lambda: look_first((job_id,))[0][job_id][0].state is JobState.ENDED)
             return found
 
-        monkeypatch.setattr(site.backend, "_look", look_and_end)
+        monkeypatch.setattr(site.backend, "_look_all", look_and_end)
         site.backend.requeue(job)
         monkeypatch.undo()
         after = look(site, job_id)

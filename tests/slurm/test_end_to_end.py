@@ -14,7 +14,7 @@ from clearway.model.operations import Eviction, EvictionState, Preemption, Preem
 from clearway.model.problem import Action
 from tests.slurm.client import BEGUN
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.daemon import RunningDaemon, check_result, install_programs, saver_script
+from tests.slurm.daemon import BACKEND, RunningDaemon, check_result, install_programs, saver_script
 from tests.slurm.urgent import SCRIPT, is_the_best, let_go
 
 STEPS = 300
@@ -166,6 +166,7 @@ def test_urgent_job_gets_nodes_in_time_and_everybody_goes_on(cluster: SlurmClust
     [
         pytest.param("after:create_reservation", marks=pytest.mark.one_slurm),
         "after:requeue",
+        pytest.param("during:requeue", marks=pytest.mark.skipif(BACKEND == "rest", reason="slurmrestd takes no lists")),
         pytest.param("before:delete_reservation", marks=pytest.mark.one_slurm),
     ],
 )

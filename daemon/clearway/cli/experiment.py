@@ -16,7 +16,7 @@ experiment_app = commands("The papers' experiments again; each makes a report.")
 
 Traces = Annotated[Path, typer.Option(help="Folder of the recorded workloads (Standard Workload Format).")]
 Out = Annotated[Path, typer.Option(help="Folder for report.html and a table as CSV; created if absent.")]
-Seeds = Annotated[int, typer.Option(min=1, help="Number of random sets of urgent jobs.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Number of random sets of urgent jobs or promises.")]
 
 _DAYS = 10  # random days for compaction
 
@@ -77,6 +77,14 @@ def drain(
     """Emptying nodes: the Slurm+DMTCP paper's comparison of waiting with moving jobs, on recorded workloads."""
     with _reports("drain", out) as reports, open_sweep(sweep) as workers:
         reports.drain(out, traces, seed, workers)
+
+
+@experiment_app.command()
+@with_options
+def promises(traces: Traces, out: Out, seeds: Seeds = 3, *, sweep: SweepOptions) -> None:
+    """Nodes free at a promised time: a promise beside a plain reservation and reacting only, on recorded workloads."""
+    with _reports("promises", out) as reports, open_sweep(sweep) as workers:
+        reports.promises(out, traces, seeds, workers)
 
 
 @experiment_app.command(name="all")

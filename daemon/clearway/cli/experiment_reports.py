@@ -1,12 +1,14 @@
 """The experiments: each computes its study and writes a report and a table; all of them together, an index besides."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from clearway.cli import render
-from clearway.cli.sweep_options import SweepOptions, open_sweep, tell
+from clearway.cli.progress import CourseShown, tell
+from clearway.cli.sweep_options import SweepOptions, open_sweep, processes_of
 from clearway.experiments import (
     compaction_report,
     compaction_study,
@@ -15,6 +17,8 @@ from clearway.experiments import (
     drain_report,
     drain_study,
     index_report,
+    promise_report,
+    promise_study,
     realtime_report,
     realtime_study,
     stochastic_report,
@@ -22,6 +26,7 @@ from clearway.experiments import (
     urgent_report,
     urgent_study,
 )
+from clearway.experiments.course import Course, expected
 from clearway.experiments.index_report import Entry
 from clearway.model.errors import TraceError
 
@@ -47,38 +52,47 @@ def _experiment(
 stochastic = _experiment(stochastic_study, stochastic_report, index_report.stochastic, "table2.csv")
 compaction = _experiment(compaction_study, compaction_report, index_report.compaction, "compaction.csv")
 drain = _experiment(drain_study, drain_report, index_report.drain, "drain.csv")
+promises = _experiment(promise_study, promise_report, index_report.promises, "promises.csv")
 urgent = _experiment(urgent_study, urgent_report, index_report.urgent, "urgent.csv")
 realtime = _experiment(realtime_study, realtime_report, index_report.realtime, "realtime.csv")
 
 
-def cosim(out: Path) -> Sequence[str]:
+def cosim(out: Path, note: Callable[[str], None] = tell) -> Sequence[str]:
     make = _experiment(cosim_study, cosim_report, index_report.cosim, "cosim.csv")
-    return make(out, tell, patience_s=_PATIENCE_S)
+    return make(out, note, patience_s=_PATIENCE_S)
 
 
 def every(out: Path, traces: Path, seeds: int, days: int, options: SweepOptions) -> Sequence[Entry]:
     """All experiments. An experiment without its workloads is left out and named."""
-    with open_sweep(options) as sweep:
+    drawings = {"compaction": days, "promises": seeds, "urgent": seeds, "realtime": seeds}
+    course = Course(expected(drawings, processes_of(options)), time.monotonic)
+    shown = CourseShown(course, silent=options.quiet)
+    with open_sweep(options, shown=shown.open) as sweep:
         makers: list[tuple[str, Callable[[Path], Sequence[str]]]] = [
             ("stochastic", lambda to: stochastic(to, sweep)),
             ("compaction", lambda to: compaction(to, days, sweep)),
             ("drain", lambda to: drain(to, traces, 0, sweep)),
+            ("promises", lambda to: promises(to, traces, seeds, sweep)),
             ("urgent", lambda to: urgent(to, traces, seeds, sweep)),
             ("realtime", lambda to: realtime(to, traces, seeds, sweep)),
         ]
-        entries = [_made(name, make, out) for name, make in makers]
+        entries = [_made(name, make, out, shown) for name, make in makers]
     # This experiment measures times, so nothing else computes beside it.
-    entries.insert(0, _made("cosim", cosim, out))
+    with shown.open():
+        entries.insert(0, _made("cosim", lambda to: cosim(to, shown.note), out, shown))
     _write(out, {"index.html": index_report.as_html(entries)})
     return entries
 
 
-def _made(name: str, make: Callable[[Path], Sequence[str]], out: Path) -> Entry:
+def _made(name: str, make: Callable[[Path], Sequence[str]], out: Path, shown: CourseShown) -> Entry:
+    shown.begin(name)
     try:
-        return Entry(name, found=make(out / name))
+        entry = Entry(name, found=make(out / name))
     except TraceError as error:
         tell(f"clearway: experiment {name}: {error}")
-        return Entry(name, missing=str(error))
+        entry = Entry(name, missing=str(error))
+    shown.end(made=not entry.missing)
+    return entry
 
 
 def _write(out: Path, texts: Mapping[str, str]) -> None:

@@ -1,6 +1,7 @@
 """``clearway simulate``: a recorded workload under other schedulers."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ _WORTH_A_BAR = 20_000  # jobs: fewer are done before a bar could be read
 
 
 def simulate(asked: ReplayOptions, sweep: SweepOptions, output: str) -> None:
-    """Replay and print.
+    """Replay and print. Programs that ask for JSON get no progress.
 
     Raises:
         ClearwayError: with one line that says which file, scheduler or number cannot be used.
@@ -38,6 +39,7 @@ def simulate(asked: ReplayOptions, sweep: SweepOptions, output: str) -> None:
     if asked.save_swf is not None:
         _save(asked, asked.save_swf)
     tasks = {name: (asked, name) for name in asked.schedulers}
+    sweep = replace(sweep, quiet=sweep.quiet or output == "json")
     found = each_done(sweep, _replayed, tasks, lambda each: each.scheduler, len(trace.jobs), _WORTH_A_BAR)
     if output == "json":
         render.print_json(replayed_trace(trace, nodes) | {"schedulers": [each.as_json() for each in found]})

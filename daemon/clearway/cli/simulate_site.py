@@ -1,6 +1,7 @@
 """``clearway simulate --config``: what Clearway would have done with the jobs in a site's accounting."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Group
@@ -49,6 +50,7 @@ def simulate_site(asked: ReplayOptions, settings: Path, sweep: SweepOptions, out
     marked = mark_urgent(trace, urgent)
     given = (marked, urgent, nodes, asked.seed)
     tasks = {course[0]: (*given, *course) for course in schedulers(marked, config, planners)}
+    sweep = replace(sweep, quiet=sweep.quiet or output == "json")
     runs = each_done(sweep, _run, tasks, lambda run: run.name, len(trace.jobs), _WORTH_A_BAR)
     if output == "json":
         own = {"urgent_jobs": urgent.by_rule(), "limits": list(untold(config)), "runs": [run.as_json() for run in runs]}

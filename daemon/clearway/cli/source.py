@@ -4,6 +4,7 @@ from typing import Protocol
 
 from clearway.api.audit_schemas import AuditCheckView, AuditView
 from clearway.api.plan_schemas import ExplanationView, VerdictView
+from clearway.api.report_schemas import ReportView
 from clearway.api.schemas import (
     CalibrationView,
     EvictionList,
@@ -44,6 +45,9 @@ class Source(Protocol):
     def leaders(self, limit: int) -> LeaderList: ...
 
     def calibration(self, limit: int) -> CalibrationView: ...
+
+    def report(self, since: str) -> ReportView:
+        """``since``: how far to look back, such as 7d."""
 
     def walltime_advice(self, user: str, name: str) -> WalltimeAdviceView: ...
 

@@ -7,20 +7,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from clearway.cli import render
+from clearway.cli.progress import Progress, replay_bar, sweep_progress, tell
 from clearway.config.extras import how_to_install
 from clearway.experiments.sweeps.base import Sweep, Workers, answered
 from clearway.experiments.sweeps.local import local_workers
 from clearway.model.errors import SimulationError
 
 R = TypeVar("R")
+
+_JOBS = 4  # on a cluster, where none is asked for
 
 
 class Cluster(StrEnum):
@@ -44,6 +45,7 @@ class SweepOptions:
     account: Annotated[str | None, typer.Option(help="With slurm: the jobs' account.")] = None
     walltime: Annotated[str | None, typer.Option(help="With slurm: the jobs' time limit, such as 2:00:00.")] = None
     memory: Annotated[str | None, typer.Option(help="With slurm: the memory of a job, such as 8GiB.")] = None
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress on standard error.")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,16 +93,19 @@ class ReplayOptions:
 
 
 @contextmanager
-def open_sweep(options: SweepOptions, tasks: int | None = None, *, quiet: bool = False) -> Iterator[Sweep]:
+def open_sweep(
+    options: SweepOptions, tasks: int | None = None, *, quiet: bool = False, shown: Progress | None = None
+) -> Iterator[Sweep]:
     """Workers that are gone after this block, however it ends. ``tasks`` is their number, where it is known.
 
-    ``quiet``: progress is a bar on a terminal, and nothing elsewhere.
+    ``quiet``: progress is a bar on a terminal, and nothing elsewhere. ``shown``: it is shown by this instead.
 
     Raises:
         SimulationError: there are no such workers, in one line.
     """
-    with _ended_properly(), _workers(options, tasks) as workers, _progress(quiet=quiet) as told:
-        yield Sweep(workers, told)
+    told = shown or partial(sweep_progress, lines=not quiet, silent=options.quiet)
+    with _ended_properly(), _workers(options, tasks) as workers, told() as tell_it:
+        yield Sweep(workers, tell_it)
 
 
 def each_done(
@@ -120,7 +125,7 @@ def each_done(
             return workers(work, list(tasks.values()), name)
     found = []
     for what, task in tasks.items():
-        with _replay_bar(what, jobs, worth) as tick:
+        with replay_bar(what, jobs, worth, silent=options.quiet) as tick:
             found.append(work(*task, tick))
     return found
 
@@ -128,10 +133,6 @@ def each_done(
 def alone(options: SweepOptions, tasks: int) -> bool:
     """Whether one process would do all these tasks; then this one can."""
     return options.cluster is Cluster.LOCAL and min(_processes(options), tasks) == 1
-
-
-def tell(line: str) -> None:
-    print(render.visible(line), file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -147,9 +148,16 @@ def _workers(options: SweepOptions, tasks: int | None) -> Iterator[Workers]:
             f"--cluster slurm needs Dask: {how_to_install('cluster')} ({error.name or error} is missing)"
         ) from None
     same = {name: getattr(options, name) for name in ("processes", "memory", "partition", "account", "walltime")}
-    wanted = SlurmJobs(jobs=min(options.jobs or 4, tasks or sys.maxsize), **same)
+    wanted = SlurmJobs(jobs=min(options.jobs or _JOBS, tasks or sys.maxsize), **same)
     with slurm_workers(wanted, lambda line: tell(f"clearway: {line}")) as workers:
         yield workers
+
+
+def processes_of(options: SweepOptions) -> int:
+    """How many compute at a time."""
+    if options.cluster is Cluster.SLURM:
+        return (options.jobs or _JOBS) * (options.processes or 1)
+    return _processes(options)
 
 
 def _processes(options: SweepOptions) -> int:
@@ -165,25 +173,6 @@ def _processes(options: SweepOptions) -> int:
 
 
 @contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar on a terminal, else a line for every answer."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda done, total, what: None if quiet else tell(f"{done} of {total}: {what}")
-        return
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("{task.description}"), console=console, transient=True) as progress:
-        task = progress.add_task("starting", total=None)
-
-        def show(done: int, total: int, what: str) -> None:
-            if done == 1:  # another sweep begins
-                progress.reset(task, total=total)
-            progress.update(task, completed=done, total=total, description=render.visible(what))
-
-        yield show
-
-
-@contextmanager
 def _ended_properly() -> Iterator[None]:
     """A signal to end, or the loss of the terminal, must not leave jobs or processes behind."""
 
@@ -193,16 +182,3 @@ def _ended_properly() -> Iterator[None]:
     numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
     with answered(lambda _: end, *numbers):
         yield
-
-
-@contextmanager
-def _replay_bar(what: str, jobs: int, worth: int) -> Iterator[Callable[[int], None] | None]:
-    """A bar on a terminal, for long runs."""
-    console = Console(stderr=True)
-    if jobs < worth or not console.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(what, total=jobs)
-        yield lambda ended: progress.update(task, completed=ended)

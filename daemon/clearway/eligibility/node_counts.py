@@ -8,7 +8,7 @@ Cost: O(nodes), and for each waiting job the number of unlike nodes in its parti
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
@@ -19,16 +19,31 @@ from clearway.model.problem import Amounts
 
 def with_least_nodes(jobs: Iterable[Job], nodes: Sequence[Node]) -> list[Job]:
     """The same jobs; those that wait and cannot have as few nodes as Slurm tells have the number that they can."""
-    kinds: dict[str, set[Amounts]] = defaultdict(set)  # of nodes, by partition
-    for node in nodes:
+    kinds = node_kinds(nodes)
+    return [job_with_least_nodes(job, kinds) for job in jobs]
+
+
+NodeKinds = Mapping[str, tuple[Amounts, ...]]  # what the unlike nodes of a partition have, by its name
+
+
+def node_kinds(nodes: Iterable[Node]) -> NodeKinds:
+    """The same for the same nodes in any order."""
+    alike = {(node.partitions, node.cpus, node.memory_mib, node.gpus): node for node in nodes}
+    kinds: dict[str, set[Amounts]] = defaultdict(set)
+    for node in alike.values():
         for name in node.partitions:
             kinds[name].add(amounts_of(node))
-    return [
-        job
-        if job.state is not JobState.PENDING or job.spread is None
-        else _spread(job, job.spread, [has for name in job.partitions for has in kinds.get(name, ())])
-        for job in jobs
-    ]
+    return {
+        name: tuple(sorted(found, key=lambda has: (has.cores, has.memory_mib, has.gpus)))
+        for name, found in kinds.items()
+    }
+
+
+def job_with_least_nodes(job: Job, kinds: NodeKinds) -> Job:
+    """See ``with_least_nodes``."""
+    if job.state is not JobState.PENDING or job.spread is None:
+        return job
+    return _spread(job, job.spread, [has for name in job.partitions for has in kinds.get(name, ())])
 
 
 def _spread(job: Job, spread: Spread, kinds: Sequence[Amounts]) -> Job:

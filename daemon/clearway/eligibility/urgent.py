@@ -13,15 +13,22 @@ def matching_rule(job: Job, rules: Sequence[PreemptorRule]) -> PreemptorRule | N
     claims, _ = read_claims(job)
     for rule in rules:
         if (
-            (not rule.partition or set(job.partitions) & set(rule.partition))
-            and (not rule.qos or job.qos in rule.qos)
-            and (not rule.account or job.account in rule.account)
-            and (not rule.user or job.user in rule.user)
+            is_of(rule, job.partitions, job.qos, job.account, job.user)
             and (not rule.job_name or any(fnmatchcase(job.name, pattern) for pattern in rule.job_name))
             and (not rule.comment or (claims is not None and claims.max_delay_s is not None))
         ):
             return rule
     return None
+
+
+def is_of(rule: PreemptorRule, partitions: Sequence[str], qos: str, account: str, user: str) -> bool:
+    """Whether the rule is for jobs of these; what they are called and what they claim count beside that."""
+    return (
+        (not rule.partition or bool(set(partitions) & set(rule.partition)))
+        and (not rule.qos or qos in rule.qos)
+        and (not rule.account or account in rule.account)
+        and (not rule.user or user in rule.user)
+    )
 
 
 def is_eternal(job: Job, settings: EternalConfig) -> bool:

@@ -65,7 +65,7 @@ def update_runs(before: Runs, snapshot: ClusterSnapshot, preempted: Collection[s
     if snapshot.unreadable:
         return before, []  # a job that cannot be read has not ended
     now: dict[tuple[str, datetime], ObservedRun] = {}
-    for job in snapshot.jobs:
+    for job in snapshot.holders:
         if job.start_time is None:
             continue
         run = (job.job_id, job.start_time)
@@ -73,12 +73,9 @@ def update_runs(before: Runs, snapshot: ClusterSnapshot, preempted: Collection[s
             now[run] = ObservedRun(job)
         elif job.state is JobState.COMPLETING and run in before:
             now[run] = replace(before[run], leaving_at=before[run].leaving_at or snapshot.taken_at)
-    known = {job.job_id for job in snapshot.jobs if job.state is not JobState.ENDED}
-    ended = [
-        _record(seen, seen.leaving_at or snapshot.taken_at)
-        for (job_id, _), seen in before.items()
-        if job_id not in known and job_id not in preempted
-    ]
+    gone = {run: seen for run, seen in before.items() if run not in now and run[0] not in preempted}
+    known = {job.job_id for job in snapshot.jobs if job.state is not JobState.ENDED} if gone else set()
+    ended = [_record(seen, seen.leaving_at or snapshot.taken_at) for run, seen in gone.items() if run[0] not in known]
     return now, sorted(ended, key=lambda each: each.job_id)
 
 

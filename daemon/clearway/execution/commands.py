@@ -1,22 +1,46 @@
 """Gives commands to Slurm: the intent is stored, then Slurm is asked, then the result is stored."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
 from clearway.execution.checkpoint_request import ask_to_save
+from clearway.execution.job_batch import TakenStep
 from clearway.execution.job_lifecycle import Command
 from clearway.execution.lifecycle import Target
 from clearway.execution.placement import placement, placement_until
-from clearway.model.errors import CycleEndedError, HaltedError, SlurmError, SlurmRefusedError
+from clearway.model.cluster import Job
+from clearway.model.errors import (
+    CycleEndedError,
+    HaltedError,
+    NotAskedError,
+    SlurmError,
+    SlurmRefusedError,
+    SlurmTimeoutError,
+    SlurmUnavailableError,
+)
 from clearway.model.events import CommandGiven, Emit
-from clearway.model.operations import Operation, Preemption
-from clearway.slurm.base import SlurmBackend
+from clearway.model.operations import Operation
+from clearway.slurm.base import Failures, JobChange, SlurmBackend
+from clearway.slurm.job_changes import one_by_one
 from clearway.slurm.parse.hostlist import compress
 from clearway.store.base import Store
 
+HELD = "held"  # the result of a command that was not given: halted, or Slurm did not answer just before
+
+_CHANGES = {
+    Command.REQUEUE: JobChange.REQUEUE,
+    Command.CANCEL_JOB: JobChange.CANCEL,
+    Command.SUSPEND: JobChange.SUSPEND,
+    Command.RESUME: JobChange.RESUME,
+    Command.START_NOW: JobChange.START_NOW,
+    Command.FIRST_IN_QUEUE: JobChange.FIRST_IN_QUEUE,
+    Command.USUAL_PRIORITY: JobChange.USUAL_PRIORITY,
+}
+
 
 class Commander:
-    """Carries single commands out; ``grace`` is how long a placement outlasts what it is for."""
+    """Carries commands out; ``grace`` is how long a placement outlasts what it is for."""
 
     def __init__(self, backend: SlurmBackend, store: Store, emit: Emit, grace: timedelta) -> None:
         self._backend = backend
@@ -25,34 +49,48 @@ class Commander:
         self._grace = grace
         self.brought_back: dict[str, datetime] = {}  # nodes, and when; only to go easy on jobs: may be forgotten
 
-    def give(
-        self, e: Operation, p: Preemption | None, command: Command, now: datetime, target: Target | None = None
-    ) -> SlurmError | None:
-        """Store the intent, act, store the result. What Slurm said when it did not do it.
+    def give(self, e: Operation, command: Command, now: datetime, about: Target) -> SlurmError | None:
+        """Store the intent of a command for the operation as a whole, act, store the result. What Slurm said if not.
 
         With ``HaltedError`` the stop switch has held the command back.
-        ``target`` is what a command for the operation as a whole is about; one for a job needs none.
         """
-        about = target or Target(job_ids=(p.job_id,) if p else ())
         nodes = compress(about.nodes) if command in (Command.DRAIN, Command.UNDRAIN) else ""
-        step_id = self._store.begin_step(e.eviction_id, p.job_id if p else None, command.value, now, nodes)
+        step_id = self._store.begin_step(e.eviction_id, None, command.value, now, nodes)
         error: SlurmError | None = None
-        result, detail = "ok", nodes
         try:
-            self._act(e, p, command, now, about)
-        except HaltedError as failure:
-            error, result, detail = failure, "held", str(failure)
+            self._act(e, command, now, about)
         except SlurmError as failure:
-            error, result, detail = failure, "error" if failure.retryable else "refused", str(failure)
+            error = failure
         except CycleEndedError as ended:
             with suppress(CycleEndedError):  # another daemon leads: what is told of the step is its business
                 self._store.finish_step(step_id, now, "error", f"cut short: {ended}")
             raise
-        self._store.finish_step(step_id, now, result, detail)
+        result = result_of(error)
+        self._store.finish_step(step_id, now, result, nodes if error is None else str(error))
         self._emit(CommandGiven(command.value, result))
         return error
 
-    def _act(self, e: Operation, p: Preemption | None, command: Command, now: datetime, target: Target) -> None:
+    def give_jobs(self, e: Operation, steps: Sequence[TakenStep]) -> dict[str, SlurmError | None]:
+        """Give each job its command, those of a kind in one call; by job_id, what Slurm said where it was not done.
+
+        The intents are stored already. What was not given tells of it by a ``HaltedError`` or ``NotAskedError``.
+        """
+        jobs: dict[Command, list[Job]] = {}
+        for each in steps:
+            if each.step.command is not None:
+                jobs.setdefault(each.step.command, []).append(each.after.job)
+        failures: dict[str, SlurmError] = {}
+        silent = ""
+        for command, some in jobs.items():
+            if silent:  # each call could take as long as that one has, and the cycle with it
+                failures |= dict.fromkeys((job.job_id for job in some), NotAskedError(silent))
+                continue
+            told = self._act_on_jobs(e, command, some)
+            failures |= told
+            silent = _silence(told, len(some))
+        return {each.after.job_id: failures.get(each.after.job_id) for each in steps}
+
+    def _act(self, e: Operation, command: Command, now: datetime, target: Target) -> None:
         backend = self._backend
         match command:
             case Command.CREATE_PLACEMENT:
@@ -76,8 +114,7 @@ class Commander:
                     if target.power_down:
                         self._power_down(name)
             case _:
-                assert p is not None, command  # noqa: S101 - the remaining commands are a preemption's own
-                self._act_on_job(p, command)
+                raise AssertionError(f"{command} is for a job")
 
     def _power_down(self, name: str) -> None:
         try:
@@ -100,21 +137,28 @@ class Commander:
             if job is not None and job.reservation == name:
                 self._backend.detach(job_id)
 
-    def _act_on_job(self, p: Preemption, command: Command) -> None:
+    def _act_on_jobs(self, e: Operation, command: Command, jobs: Sequence[Job]) -> Failures:
         match command:
-            case Command.REQUEUE:
-                self._backend.requeue(p.job)
-            case Command.CANCEL_JOB:
-                self._backend.cancel(p.job)
-            case Command.SUSPEND:
-                self._backend.suspend(p.job)
-            case Command.RESUME:
-                self._backend.resume(p.job)
-            case Command.START_NOW:
-                self._backend.start_now(p.job_id)
-            case Command.FIRST_IN_QUEUE:
-                self._backend.first_in_queue(p.job_id)
-            case Command.USUAL_PRIORITY:
-                self._backend.usual_priority(p.job_id)
             case Command.ASK_CHECKPOINT:
-                ask_to_save(self._backend, p.job)
+                return ask_to_save(self._backend, jobs)
+            case Command.ATTACH | Command.DETACH:
+                return one_by_one(lambda job_id: self._let(command, (job_id,), e.placement), [j.job_id for j in jobs])
+            case _:
+                return self._backend.change_jobs(_CHANGES[command], jobs)
+
+
+def _silence(told: Failures, jobs: int) -> str:
+    """What Slurm, or whatever is between, has said where it does not answer; empty where it does."""
+    lost = [error for error in told.values() if isinstance(error, SlurmUnavailableError)]
+    late = [error for error in lost if isinstance(error, SlurmTimeoutError)]
+    found = late or (lost if len(lost) == jobs else [])
+    return f"not given, as before it: {found[0]}" if found else ""
+
+
+def result_of(error: SlurmError | None) -> str:
+    """The word for what came of a command, as it is stored and counted."""
+    if error is None:
+        return "ok"
+    if isinstance(error, HaltedError | NotAskedError):
+        return HELD
+    return "error" if error.retryable else "refused"

@@ -6,8 +6,10 @@ from the lifecycle in the next cycle.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from clearway.config.configuration import Config
@@ -16,24 +18,38 @@ from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.permission import why_not_now
 from clearway.estimates.checkpoint_load import latest_of
 from clearway.execution.checkpoints import CheckpointTurns
-from clearway.execution.commands import Commander
+from clearway.execution.commands import HELD, Commander, result_of
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.gate import Gate
+from clearway.execution.job_batch import JobBatch, TakenStep
 from clearway.execution.job_lifecycle import HARMFUL, Command, S, Step, StepContext, next_step
 from clearway.execution.lifecycle import Lifecycle, Phase, call_off
 from clearway.execution.open_operations import OpenOperations
+from clearway.execution.pace import Pace
 from clearway.execution.placement import placement_name
-from clearway.execution.progress import in_its_run, spare, times, with_plan, with_preemption
+from clearway.execution.progress import in_its_run, spare, with_plan, with_preemption
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
-from clearway.model.errors import HaltedError, SlurmError
-from clearway.model.events import Emit, JobLeft, OperationFinished
-from clearway.model.operations import CHECKPOINTS, EvictionState, Operation, Preemption, PreemptionState, Usage
+from clearway.model.errors import CycleEndedError, HaltedError, NotAskedError, SlurmError
+from clearway.model.events import CommandGiven, Emit, JobLeft, OperationFinished
+from clearway.model.operations import (
+    CHECKPOINTS,
+    EndedStep,
+    EvictionState,
+    NewStep,
+    Operation,
+    Preemption,
+    PreemptionState,
+    StepLog,
+    Usage,
+)
 from clearway.model.outcome import Outcome
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointRecord
-from clearway.model.transitions import O, entered, preemption_entered, superseded
+from clearway.model.transitions import O, entered, superseded
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
+
+_LEFT = (S.VACATED, S.QUEUED)
 
 # More rows than any operation has between two snapshots; a table that does not come to rest is a bug, not a loop.
 _MOST_PHASES = 12
@@ -52,8 +68,10 @@ class Executor:
         emit: Emit,
         learn: Callable[[CheckpointRecord], None],
         gate: Gate,
+        monotonic: Callable[[], float],
     ) -> None:
         self._gate = gate
+        self._pace = Pace(monotonic)
         self._store = store
         self._operations = operations
         self._config = config.execution
@@ -63,7 +81,14 @@ class Executor:
         self._checkpoints = CheckpointTurns(config)
         grace = timedelta(seconds=config.execution.placement_grace)
         self._commander = Commander(backend, store, emit, grace)
-        self._failed_at: dict[tuple[int, Command], datetime] = {}  # only to go easy on Slurm: may be forgotten
+        # Only to go easy on Slurm, and may be forgotten: commands for an operation as a whole that have failed, and
+        # commands for jobs that were not given because Slurm did not answer.
+        self._failed_at: dict[tuple[int, Command], datetime] = {}
+        self._unasked_at: dict[tuple[int, Command], datetime] = {}
+
+    def in_arrears(self, cycle: datetime) -> bool:
+        """Whether commands for jobs wait only because the cycle of this time has been long enough."""
+        return self._pace.in_arrears(cycle)
 
     def advance(self, operation: O, cycle: CycleContext) -> O:
         """As many steps as this snapshot allows; returns where the operation stands afterwards."""
@@ -73,7 +98,8 @@ class Executor:
         if not operation.state.acting or operation.state is EvictionState.PLACING:
             return operation
         # Without what holds them the freed nodes would go to any job: until it stands, no job has to leave.
-        refused, unheld = self._refused(operation, cycle.now), not held and not cycle.paused
+        refused = self._lately(self._failed_at, operation, cycle.now)
+        unheld = not held and not cycle.paused
         cycle = replace(cycle, paused=cycle.paused or not held, refused=refused)
         operation, stuck = self._advance_jobs(operation, cycle)
         if unheld and operation.state in (EvictionState.PREEMPTING, EvictionState.STARTING):
@@ -86,7 +112,7 @@ class Executor:
     ) -> SlurmError | None:
         """Let nodes of a drain take jobs again, whose jobs have left; what Slurm said when it did not."""
         target = self._lifecycles[type(operation)].target(operation, Command.UNDRAIN, snapshot)
-        return self._commander.give(operation, None, Command.UNDRAIN, now, replace(target, nodes=tuple(nodes)))
+        return self._commander.give(operation, Command.UNDRAIN, now, replace(target, nodes=tuple(nodes)))
 
     def brought_back_since(self, since: datetime) -> frozenset[str]:
         """Nodes that this daemon has let take jobs again, no earlier."""
@@ -110,7 +136,8 @@ class Executor:
             phase = lifecycle.next_phase(e, cycle, done)
             if phase is None:
                 return e, True
-            if phase.command in self._refused(e, cycle.now) or (phase.command is not None and self._gate.closed()):
+            refused = self._lately(self._failed_at, e, cycle.now)
+            if phase.command in refused or (phase.command is not None and self._gate.closed()):
                 return e, False
             before, e = e, self._enter(e, phase, cycle.now, cycle.snapshot)
             if phase.command is None:
@@ -118,7 +145,7 @@ class Executor:
                     return e, True
                 continue
             target = lifecycle.target(e, phase.command, cycle.snapshot)
-            error = self._commander.give(e, None, phase.command, cycle.now, target)
+            error = self._commander.give(e, phase.command, cycle.now, target)
             if isinstance(error, HaltedError):
                 return e, False
             if error is not None:
@@ -128,13 +155,13 @@ class Executor:
             done.add(phase.command)
         return e, True
 
-    def _refused(self, e: Operation, now: datetime) -> frozenset[Command]:
-        """Commands for the operation as a whole that have just failed: they are not given again at once."""
+    def _lately(
+        self, failed_at: Mapping[tuple[int, Command], datetime], e: Operation, now: datetime
+    ) -> frozenset[Command]:
+        """Commands of an operation that are not given again at once."""
         pause = timedelta(seconds=self._config.retry_after)
         return frozenset(
-            command
-            for (number, command), at in self._failed_at.items()
-            if number == e.eviction_id and abs(now - at) < pause
+            command for (number, command), at in failed_at.items() if number == e.eviction_id and abs(now - at) < pause
         )
 
     def _enter(self, e: O, phase: Phase, now: datetime, snapshot: ClusterSnapshot | None) -> O:
@@ -170,8 +197,11 @@ class Executor:
         # A lost node makes another plan necessary: until there is one, no job should leave for this one.
         stuck = self._lifecycles[type(e)].misfits(e, cycle) | self._forbidden(e, cycle) if waiting else {}
         begin = waiting and not cycle.paused and not stuck
-        for index in range(len(e.preemptions)):
+        batch, unasked = JobBatch(e), self._lately(self._unasked_at, e, cycle.now)
+        # What frees nodes comes before what puts jobs back into the queue: a cycle may have no time for both.
+        for index in sorted(range(len(e.preemptions)), key=lambda each: e.preemptions[each].state in _LEFT):
             cycle.alive()
+            e = batch.operation
             p = e.preemptions[index]
             seen = cycle.snapshot.job_by_id.get(p.job_id)
             if p.state is PreemptionState.PLANNED and not e.its_turn(p):
@@ -187,23 +217,38 @@ class Executor:
                 continue
             if p.state.cancellable and step.command is not None and not begin:
                 continue
-            permitted = self._permitted(e, p, seen, step, cycle, stuck)
+            if step.command in unasked or (step.command is not None and not self._pace.open(cycle.now)):
+                continue  # its turn comes in another cycle
+            permitted = self._permitted(e, p, seen, step, cycle, stuck, batch.usage)
             if permitted is not None:
-                e = self._take(e, index, permitted, cycle)
+                batch.take(index, permitted, cycle.snapshot, cycle.now)
+                if len(batch.commands) >= self._pace.size:
+                    batch = JobBatch(self._pace.batch(partial(self._carry_out, batch, cycle)))
+        e = self._pace.batch(partial(self._carry_out, batch, cycle))
         return e, stuck if waiting and not cycle.paused else {}
 
     def _permitted(
-        self, e: Operation, p: Preemption, seen: Job | None, step: Step, cycle: CycleContext, stuck: dict[str, str]
+        self,
+        e: Operation,
+        p: Preemption,
+        seen: Job | None,
+        step: Step,
+        cycle: CycleContext,
+        stuck: dict[str, str],
+        unsaved: Callable[[], Usage],
     ) -> Step | None:
-        """The step as it may be taken now; None: none may. Where another plan is needed, ``stuck`` says why."""
+        """The step as it may be taken now; None: none may. Where another plan is needed, ``stuck`` says why.
+
+        ``unsaved``: what is taken from jobs by steps that are not stored yet.
+        """
         if step.command in HARMFUL and seen is not None:
             counts = self._operations.preemption_counts(cycle.snapshot) if p.state is S.PLANNED else {}
-            why = self._why_not_now(e, p, seen, cycle, counts) or self._over_budget(e, p, cycle)
+            why = self._why_not_now(e, p, seen, cycle, counts) or self._over_budget(e, p, cycle, unsaved)
             if why:
                 stuck[p.job_id] = why
                 # Where Slurm did not do it the last time, it need not be done any more.
                 return Step(S.SPARED, note=why) if p.state is S.VACATING else None
-        return None if step.command is not None and self._gate.closed() else step
+        return step
 
     def _forbidden(self, e: Operation, cycle: CycleContext) -> dict[str, str]:
         """By job_id, why jobs must not leave any more as planned: the configuration or the job was changed since."""
@@ -224,14 +269,15 @@ class Executor:
         context = PlanningContext(snapshot=cycle.snapshot, config=cycle.config, now=cycle.now, preempted=counts)
         return why_not_now(p, seen, self._lifecycles[type(e)].cause(e), context)
 
-    def _over_budget(self, e: Operation, p: Preemption, cycle: CycleContext) -> str:
+    def _over_budget(self, e: Operation, p: Preemption, cycle: CycleContext, unsaved: Callable[[], Usage]) -> str:
         """Why one more job would exceed what may be taken from jobs in an hour, by what was really taken."""
         budget = cycle.config.budget
         limited = budget.jobs_per_hour is not None or budget.lost_node_hours_per_hour is not None
         if not limited or not p.state.cancellable or p.eternal or not self._lifecycles[type(e)].cause(e).budgeted:
             return ""
-        taken = self._operations.usage(cycle.now)
-        return over_budget(1, p.predicted_lost_node_s, Usage(taken.jobs, taken.lost_node_s), budget)
+        taken, more = self._operations.usage(cycle.now), unsaved()
+        both = Usage(taken.jobs + more.jobs, taken.lost_node_s + more.lost_node_s)
+        return over_budget(1, p.predicted_lost_node_s, both, budget)
 
     def _context(self, e: Operation, p: Preemption, cycle: CycleContext) -> StepContext:
         # A kill waits for everything that could still fail: until the last of them is safe, it may be undone. So does
@@ -249,29 +295,63 @@ class Executor:
         )
         return self._lifecycles[type(e)].step_context(e, p, common, cycle)
 
-    def _take(self, e: O, index: int, step: Step, cycle: CycleContext) -> O:
-        now, before, p = cycle.now, e, e.preemptions[index]
-        after = replace(p, note=step.note or p.note)
-        if step.state is not p.state:
-            changes = times(p, step, cycle.snapshot, now)
-            after = preemption_entered(after, step.state, now, attempted_at=None, attempts=0, **changes)
-        e = with_preemption(e, index, after)
-        self._save(before, e, cycle.snapshot, now)
-        if step.note:
-            self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id}: {step.note}.")
-        error = None if step.command is None else self._commander.give(e, after, step.command, now)
-        if isinstance(error, HaltedError):  # nothing was done: what is stored must not say that it may have been
-            self._operations.save(before)
-            return before
-        if step.state is PreemptionState.VACATING and p.state is not PreemptionState.VACATING:
-            self._emit(JobLeft(after, p.job.partitions[0] if p.job.partitions else "", e))
-        if step.command is not None:
-            answered = error is None
-            e = with_preemption(e, index, replace(after, attempted_at=now, attempts=after.attempts + 1))
-            self._operations.save(e, p.job_id if answered else "")
-            if answered and step.command is Command.ASK_CHECKPOINT:
-                self._store.add_event(e.eviction_id, p.job_id, now, f"Job {p.job.display_id} was asked to save itself.")
+    def _carry_out(self, batch: JobBatch[O], cycle: CycleContext) -> O:
+        """Store the steps, act, and store what came of it job by job; the operation as it stands then."""
+        if batch.commands and self._gate.closed():
+            batch.drop_commands()
+        if not batch.taken:
+            return batch.operation
+        e, now = batch.operation, cycle.now
+        log = StepLog(at=now, begun=batch.log())
+        ids = self._save(batch.before, e, cycle.snapshot, now, log)
+        if not batch.commands:
+            for each in batch.taken:
+                self._tell_left(each, e)
+            return e
+        intents = [step_id for step_id, step in zip(ids, log.begun, strict=True) if step.kind != "event"]
+        try:
+            given = self._pace.asking(len(intents), partial(self._commander.give_jobs, e, batch.commands))
+        except CycleEndedError as ended:
+            cut = tuple(EndedStep(step_id, "error", f"cut short: {ended}") for step_id in intents)
+            with suppress(CycleEndedError):  # another daemon leads: what is told of the steps is its business
+                self._operations.save(e, log=StepLog(at=now, ended=cut))
+            raise
+        return self._note_results(batch, e, intents, given, now)
+
+    def _note_results(
+        self, batch: JobBatch[O], e: O, intents: Sequence[int], given: Mapping[str, SlurmError | None], now: datetime
+    ) -> O:
+        """Store what came of each command; one that was held back leaves its job as it was before the batch."""
+        done: set[str] = set()
+        ended: list[EndedStep] = []
+        asked: list[NewStep] = []
+        for step_id, each in zip(intents, batch.commands, strict=True):
+            p, error = each.after, given[each.after.job_id]
+            result = result_of(error)
+            ended.append(EndedStep(step_id, result, "" if error is None else str(error)))
+            if result == HELD:
+                e = with_preemption(e, each.index, each.before)
+                if each.step.command is not None and isinstance(error, NotAskedError):
+                    self._unasked_at[e.eviction_id, each.step.command] = now
+                continue
+            e = with_preemption(e, each.index, replace(p, attempted_at=now, attempts=p.attempts + 1))
+            if error is None:
+                done.add(p.job_id)
+                if each.step.command is Command.ASK_CHECKPOINT:
+                    asked.append(NewStep(p.job_id, "event", f"Job {p.job.display_id} was asked to save itself."))
+        self._operations.save(e, done, StepLog(at=now, begun=tuple(asked), ended=tuple(ended)))
+        results = {each.after.job_id: step.result for each, step in zip(batch.commands, ended, strict=True)}
+        for each in batch.taken:
+            if each.step.command is not None:
+                self._emit(CommandGiven(each.step.command.value, results[each.after.job_id]))
+            if results.get(each.after.job_id) != HELD:
+                self._tell_left(each, e)
         return e
+
+    def _tell_left(self, taken: TakenStep, e: Operation) -> None:
+        p = taken.after
+        if p.state is PreemptionState.VACATING and taken.before.state is not PreemptionState.VACATING:
+            self._emit(JobLeft(p, p.job.partitions[0] if p.job.partitions else "", e))
 
     def _plan_anew(self, e: O, stuck: Mapping[str, str], cycle: CycleContext) -> O:
         """Another plan for the rest, keeping what is held and what already left; or what the lifecycle has instead."""
@@ -287,8 +367,15 @@ class Executor:
         self._store.add_event(e.eviction_id, None, cycle.now, f"Planned{again} ({reasons}).")
         return e
 
-    def _save(self, before: Operation, after: Operation, snapshot: ClusterSnapshot | None, now: datetime) -> None:
+    def _save(
+        self,
+        before: Operation,
+        after: Operation,
+        snapshot: ClusterSnapshot | None,
+        now: datetime,
+        log: StepLog | None = None,
+    ) -> tuple[int, ...]:
         """What became of checkpoints is remembered before their new states are stored, so that a crash loses none."""
         for record in self._checkpoints.records(before, after, snapshot, now):
             self._learn(record)
-        self._operations.save(after)
+        return self._operations.save(after, log=log)

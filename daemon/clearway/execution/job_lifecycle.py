@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from clearway.model.claims import CheckpointHow, checkpointed_since, failed_since, may_be_signalled, read_claims, saves
+from clearway.model.claims import (
+    CheckpointHow,
+    begun_since,
+    checkpointed_since,
+    failed_since,
+    may_be_signalled,
+    read_claims,
+    saves,
+)
 from clearway.model.cluster import FIRST, Job, JobState
 from clearway.model.operations import Preemption, PreemptionState
 from clearway.model.problem import Action
@@ -138,7 +146,8 @@ def _checkpointing(p: Preemption, seen: Job, now: datetime, context: StepContext
         if context.kill_when_late and (now > context.latest or context.may_kill):
             return _leave(p, seen, f"{why}; requeued without it, as the configuration allows")
         return Step(S.CHECKPOINTING, stuck=True, note=why)
-    if p.attempted_at is None and claims is not None and claims.checkpoint is CheckpointHow.SIGNAL:
+    unasked = p.attempted_at is None and not begun_since(claims, asked)
+    if unasked and claims is not None and claims.checkpoint is CheckpointHow.SIGNAL:
         return Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT)  # the daemon died between intent and act
     return None
 
@@ -157,7 +166,7 @@ def _vacating(p: Preemption, seen: Job, now: datetime, context: StepContext) -> 
         return Step(S.SUSPENDED)
     if _just_tried(p, now, context.retry_after):
         return None
-    if suspends and not context.wanted:
+    if not context.wanted and (suspends or not p.attempts):  # it was in a batch that was cut off before its turn
         return Step(S.SPARED, note="no longer needed")
     if seen.state is not JobState.RUNNING:
         return Step(S.VACATING, stuck=True, note=f"it is {seen.raw_state}")

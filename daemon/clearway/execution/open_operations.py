@@ -5,13 +5,14 @@ seen at the next ``refresh``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import UnknownEvictionError
 from clearway.model.notice import Notice
-from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Relocation, Usage
+from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Relocation, StepLog, Usage
 from clearway.model.rolling import RollingDrain
 from clearway.model.taking import Taking
 from clearway.model.transitions import O
@@ -25,8 +26,10 @@ Ordered = TypeVar("Ordered", Drain, Relocation)
 class Outbox(Protocol):
     """Says what must be told of a change (``notify.outbox``); it is stored in one transaction with the change."""
 
-    def notices(self, before: Operation | None, after: Operation, given: str, now: datetime) -> Sequence[Notice]:
-        """``before`` None: it is new. ``given``: id of the job whose command Slurm has just taken; "" for none."""
+    def notices(
+        self, before: Operation | None, after: Operation, given: AbstractSet[str], now: datetime
+    ) -> Sequence[Notice]:
+        """``before`` None: it is new. ``given``: ids of the jobs whose commands Slurm has just taken."""
 
     def stored(self) -> None:
         """There is something to tell."""
@@ -118,7 +121,7 @@ class OpenOperations:
         told: list[Notice] = []
 
         def tell(made: O) -> Sequence[Notice]:
-            told[:] = self._outbox.notices(None, made, "", made.created_at)
+            told[:] = self._outbox.notices(None, made, frozenset(), made.created_at)
             return told
 
         created = self._store.create_eviction(operation, judgement, tell)
@@ -127,14 +130,20 @@ class OpenOperations:
             self._outbox.stored()
         return created
 
-    def save(self, operation: Operation, given: str = "") -> None:
-        """Store where it stands now, and what must be told of it; ``given``: see ``Outbox``."""
+    def save(
+        self, operation: Operation, given: AbstractSet[str] = frozenset(), log: StepLog | None = None
+    ) -> tuple[int, ...]:
+        """Store where it stands now, and what must be told of it.
+
+        ``given``: see ``Outbox``; ``log`` and what is returned: see ``Store.save_eviction``.
+        """
         before, now = self._open.get(operation.eviction_id), self._now or operation.state_since
         notices = self._outbox.notices(before, operation, given, now)
-        self._store.save_eviction(operation, notices)
+        begun = self._store.save_eviction(operation, notices, log)
         self._keep(operation)
         if notices:
             self._outbox.stored()
+        return begun
 
     def replace_proposal(self, operation: Operation) -> None:
         """Store a proposal whose plan was made anew; nothing is kept of its plans before."""

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from clearway.estimates.learning import quantile
-from clearway.experiments import compaction_study, drain_study, page
+from clearway.experiments import compaction_study, drain_study, page, promise_study
 from clearway.experiments.compaction_study import LOADS, CompactionStudy
 from clearway.experiments.cosim_study import DELAYS_S, CosimStudy
 from clearway.experiments.drain_study import IMAGES_GIB, MANY, DrainStudy
+from clearway.experiments.promise_study import PromiseStudy
 from clearway.experiments.realtime_study import RealtimeStudy
 from clearway.experiments.stochastic_report import near
 from clearway.experiments.stochastic_study import StochasticStudy
@@ -69,6 +70,17 @@ def drain(study: DrainStudy) -> list[str]:
                 f" by waiting, within {format_duration(quantile(drained, 0.5))} when jobs with images of "
                 f"{IMAGES_GIB[-1]} GiB a node are moved."
             )
+    return sentences + _absent(study.absent)
+
+
+def promises(study: PromiseStudy) -> list[str]:
+    sentences = []
+    for workload in study.workloads:
+        reacting, promise = (study.mean(workload, way) for way in (promise_study.REACTING, promise_study.PROMISE))
+        sentences.append(
+            f"{workload}: promised nodes are free in time in {promise.in_time / promise.promises:.1%} of cases; "
+            f"{promise.lost_node_h:,.0f} node-hours of work are repeated, by reacting only {reacting.lost_node_h:,.0f}."
+        )
     return sentences + _absent(study.absent)
 
 

@@ -8,9 +8,9 @@ first is shorter by the distribution's lower bound a. The second reading was fou
 exponential distribution a request costs its length plus 0.10 h without checkpoints, 0.30 h with.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from clearway.walltime.request_sequence import (
     dynamic,
     expected_cost,
     omniscient_cost,
-    periodic,
+    periodic_cost,
 )
 
 HOUR_S = 3_600.0
@@ -33,6 +33,7 @@ PERIODIC = (Strategy.ALL_CKPT_PER, Strategy.NO_CKPT_PER)
 STATED = Costs(360.0, 360.0)
 SHOWN = Costs(360.0, 360.0, gamma=360.0)
 _DYNAMIC = Strategy.DYN_PROG_COUNT
+EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # of Figure 6; the first is Table 2's
 FIGURE_CHUNKS = 2_000
 FIGURE_7_CHUNKS = 20_000
 
@@ -65,12 +66,15 @@ class Cell:
     shown: float  # the second reading, at ``shown_tau`` requests
 
 
+Line: TypeAlias = Sequence[tuple[float, float]]
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     title: str
     across: str
     up: str
-    series: Mapping[str, Sequence[tuple[float, float]]]  # points by name
+    series: Mapping[str, Line]  # points by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +89,36 @@ def of_paper(name: str) -> Continuous:
 
 
 def study(sweep: Sweep, names: Sequence[str] = tuple(FAMILIES)) -> StochasticStudy:
-    """Everything; about a minute and a half of one processor."""
-    rows = sweep(table_2, [(name,) for name in names], lambda row: f"Table 2, {row[0].distribution}")
-    drawings: list[Task] = [(figure_5, "exponential"), (figure_5, "boundedpareto"), (figure_6, names)]
+    """Everything; about half a minute of one processor."""
+    rows = sweep(of_distribution, [(name,) for name in names], lambda row: f"Table 2, {row[0][0].distribution}")
+    drawings: list[Task] = [(figure_5, "exponential"), (figure_5, "boundedpareto")]
     drawings += [(figure_7, "mean"), (figure_7, "deviation")]
-    figures = sweep(_drawn, drawings, lambda figure: figure.title)
+    *figures_5, mean, deviation = sweep(_drawn, drawings, lambda figure: figure.title)
+    lines = dict(zip(names, (line for _, line in rows), strict=True))
     counts = {name: chunks(of_paper(name), STATED, 0.1) for name in names}
-    return StochasticStudy(tuple(cell for row in rows for cell in row), counts, tuple(figures))
+    cells = tuple(cell for row, _ in rows for cell in row)
+    return StochasticStudy(cells, counts, (*figures_5, figure_6(lines), mean, deviation))
 
 
 def _drawn(figure: Callable[[Any], Figure], of: Any) -> Figure:
     return figure(of)
 
 
-def table_2(name: str, times: Continuous | None = None) -> list[Cell]:
-    """The row of a distribution; ``times`` in place of the paper's own parameters."""
-    times = times or of_paper(name)
-    base, shown_base = (_cost(times, costs, _DYNAMIC, chunks(times, costs, 0.1)) for costs in (STATED, SHOWN))
+def of_distribution(name: str) -> tuple[list[Cell], Line]:
+    """Its row of Table 2 and its line in Figure 6, both of which are multiples of the same cost."""
+    times = of_paper(name)
+    base = best_stated(times)
+    return table_2(name, times, base), over_epsilon(times, base)
+
+
+def best_stated(times: Continuous) -> float:
+    """What all costs as stated are multiples of."""
+    return _cost(times, STATED, _DYNAMIC, chunks(times, STATED, EPSILONS[0]))
+
+
+def table_2(name: str, times: Continuous, base: float) -> list[Cell]:
+    """The row of a distribution, with the paper's own parameters or others; ``base`` is ``best_stated``."""
+    shown_base = _cost(times, SHOWN, _DYNAMIC, chunks(times, SHOWN, EPSILONS[0]))
     paper = PAPER_TABLE_2[name]
     half = len(paper) // 2
     cells: list[Cell] = []
@@ -137,16 +154,14 @@ def figure_5(name: str) -> Figure:
     return Figure(f"Figure 5: {name}", "C = R, seconds", "cost / DYN-PROG-COUNT", _lines(relative))
 
 
-def figure_6(names: Iterable[str]) -> Figure:
-    """DYN-PROG-COUNT over epsilon, in multiples of its cost at 0.1."""
-    series = {}
-    for name in names:
-        times = of_paper(name)
-        found = [
-            (e, _cost(times, STATED, _DYNAMIC, chunks(times, STATED, e))) for e in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-        ]
-        series[name] = [(epsilon, cost / found[0][1]) for epsilon, cost in found]
-    return Figure("Figure 6: C = R = 360 s", "epsilon", "cost / cost at epsilon = 0.1", series)
+def over_epsilon(times: Continuous, base: float) -> Line:
+    """DYN-PROG-COUNT over epsilon, in multiples of its cost at 0.1, which is ``base``."""
+    costs = [(e, _cost(times, STATED, _DYNAMIC, chunks(times, STATED, e))) for e in EPSILONS[1:]]
+    return [(EPSILONS[0], 1.0), *((epsilon, cost / base) for epsilon, cost in costs)]
+
+
+def figure_6(lines: Mapping[str, Line]) -> Figure:
+    return Figure("Figure 6: C = R = 360 s", "epsilon", "cost / cost at epsilon = 0.1", lines)
 
 
 def figure_7(varied: str) -> Figure:
@@ -163,7 +178,7 @@ def figure_7(varied: str) -> Figure:
     return Figure(f"Figure 7: {varied} varied, C = R = 600 s", of, "cost / omniscient", _lines(relative))
 
 
-def _lines(costs: Mapping[float, Mapping[Strategy, float]]) -> Mapping[str, Sequence[tuple[float, float]]]:
+def _lines(costs: Mapping[float, Mapping[Strategy, float]]) -> Mapping[str, Line]:
     """A line for each strategy over what was varied."""
     return {each.value: [(varied, found[each]) for varied, found in costs.items()] for each in Strategy}
 
@@ -178,5 +193,6 @@ def _costs(times: Continuous, costs: Costs, count: int) -> dict[Strategy, float]
 
 def _cost(times: Continuous, costs: Costs, strategy: Strategy, count: int) -> float:
     """``count``: requests of a periodic strategy, chunks of another."""
-    found = periodic(times, strategy, count) if strategy.periodic else dynamic(times, costs, strategy, count)
-    return expected_cost(found, times, costs)
+    if strategy.periodic:
+        return periodic_cost(times, costs, strategy, count)
+    return expected_cost(dynamic(times, costs, strategy, count), times, costs)

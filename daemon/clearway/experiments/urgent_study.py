@@ -10,11 +10,12 @@ they run side by side and their order does not matter.
 The paper's figures that are published as numbers stand in ``PAPER``; its bars carry none.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
+
+import numpy as np
 
 from clearway.config import plugins
 from clearway.experiments.cells import absent, chosen
@@ -23,9 +24,9 @@ from clearway.simulation.engine import Scheduler, replay
 from clearway.simulation.measures import measure
 from clearway.simulation.schedulers.clearway_suspend import ClearwaySuspend, SuspensionRules
 from clearway.simulation.schedulers.ujfb import Ujfb
-from clearway.simulation.traces.injection import urgent_jobs
+from clearway.simulation.traces.injection import held_nodes, urgent_jobs
 from clearway.simulation.traces.swf import read_swf
-from clearway.simulation.traces.trace import Trace
+from clearway.simulation.traces.trace import Trace, TraceJob
 
 SCHEDULERS = ("fcfs", "ujf", "conservative", "easy", "sjf-backfill", "ujfb", "clearway-suspend", "clearway-sjf")
 SWAP_FACTORS = (1, 20, 40)
@@ -42,13 +43,14 @@ class Workload:
     figure: str  # the paper's
     limit: float | None  # what the Urgent Lateness of UJFB must not exceed; None: the lowest of all schedulers'
     urgent_queue: str = ""  # else urgent jobs are injected
+    weight: float = 1.0  # how long a replay takes beside others
 
 
 WORKLOADS = (
-    Workload("SDSC-DS", "SDSC-DS-2004-2.1-cln.swf.xz", 1_664, "Figure 10", 1.01),
-    Workload("LANL-CM5", "LANL-CM5-1994-4.1-cln.swf.xz", 1_024, "Figure 11", 1.02),
-    Workload("SX-ACE", "sx-ace-2019.swf.xz", 1_024, "Figure 12", 1.05),
-    Workload("DWD", "dwd-2020-09-17.swf.xz", 1_024, "Figure 16", None, urgent_queue="sx_rout"),
+    Workload("SDSC-DS", "SDSC-DS-2004-2.1-cln.swf.xz", 1_664, "Figure 10", 1.01, weight=1.0),
+    Workload("LANL-CM5", "LANL-CM5-1994-4.1-cln.swf.xz", 1_024, "Figure 11", 1.02, weight=1.4),
+    Workload("SX-ACE", "sx-ace-2019.swf.xz", 1_024, "Figure 12", 1.05, weight=2.1),
+    Workload("DWD", "dwd-2020-09-17.swf.xz", 1_024, "Figure 16", None, urgent_queue="sx_rout", weight=0.4),
 )
 
 
@@ -121,12 +123,11 @@ def study(folder: Path, seeds: int, sweep: Sweep) -> UrgentStudy:
     """
     folder = folder.resolve()  # workers elsewhere have other working directories
     missing = absent(folder, (workload.file for workload in WORKLOADS))
-    found = [workload for workload in WORKLOADS if workload.file not in missing]
-    traces = {workload.name: read_swf(folder / workload.file) for workload in found}
-    tasks = [task for workload in found for task in _tasks(folder, workload, seeds)]
-    cells = sweep(_cell, tasks, lambda cell: f"{cell.workload}, seed {cell.seed}, {cell.scheduler}")
-    counts = {name: (len(trace.jobs), trace.never_ran) for name, trace in traces.items()}
-    return UrgentStudy(tuple(cells), seeds, counts, missing)
+    there = [workload for workload in WORKLOADS if workload.file not in missing]
+    tasks = [task for workload in there for task in _tasks(folder, workload, seeds)]
+    found = sweep(_cell, tasks, _name, lambda task: float(task[1].weight))
+    counts = {cell.workload: recorded for cell, recorded in found}
+    return UrgentStudy(tuple(cell for cell, _ in found), seeds, counts, missing)
 
 
 def _tasks(folder: Path, workload: Workload, seeds: int) -> Iterator[tuple[Path, Workload, int, str, int]]:
@@ -141,24 +142,36 @@ def _tasks(folder: Path, workload: Workload, seeds: int) -> Iterator[tuple[Path,
             yield folder, workload, seed, scheduler, factor
 
 
+# Cells of one workload and seed follow each other, so a process reads, watches and injects once for all of them.
+
+
 @lru_cache(maxsize=1)
-def _jobs(folder: Path, workload: Workload, seed: int) -> Trace:
-    """Cells of one workload and seed follow each other, so a process reads and injects once for all of them."""
+def _recorded(folder: Path, workload: Workload) -> tuple[Trace, Sequence[tuple[int, int]]]:
+    """The record, and how busy it keeps the machine where that is needed."""
     trace = read_swf(folder / workload.file).with_exact_limits()
     if workload.urgent_queue:
-        return trace.with_urgent_queues([workload.urgent_queue])
-    return trace.with_jobs(urgent_jobs(trace, workload.nodes, seed))
+        return trace.with_urgent_queues([workload.urgent_queue]), ()
+    return trace, held_nodes(trace, workload.nodes)
 
 
-def _cell(folder: Path, workload: Workload, seed: int, name: str, swap_factor: int) -> Cell:
-    trace = _jobs(folder, workload, seed)
-    done = replay(trace.jobs, workload.nodes, _scheduler(name, swap_factor), seed=seed)
+@lru_cache(maxsize=1)
+def _jobs(folder: Path, workload: Workload, seed: int) -> Sequence[TraceJob]:
+    trace, held = _recorded(folder, workload)
+    if workload.urgent_queue:
+        return trace.jobs
+    return trace.with_jobs(urgent_jobs(trace, workload.nodes, seed, held=held)).jobs
+
+
+def _cell(folder: Path, workload: Workload, seed: int, name: str, swap_factor: int) -> tuple[Cell, tuple[int, int]]:
+    """The cell; and how many jobs of the record ran, and how many never did."""
+    trace, _ = _recorded(folder, workload)
+    done = replay(_jobs(folder, workload, seed), workload.nodes, _scheduler(name, swap_factor), seed=seed)
     found = measure(done)
     _, regular = found.jobs["regular"]
     count, urgent = found.jobs["urgent"]
     slow = sum(outcome.slowdown > 2 for outcome in done.outcomes if outcome.job.urgent)
-    slowdowns = [outcome.slowdown for outcome in done.outcomes]
-    return Cell(
+    histogram, _ = np.histogram([outcome.slowdown for outcome in done.outcomes], BINS)
+    cell = Cell(
         *(workload.name, seed, name, swap_factor),
         jobs=len(done.outcomes),
         urgent_jobs=count,
@@ -168,8 +181,14 @@ def _cell(folder: Path, workload: Workload, seed: int, name: str, swap_factor: i
         urgent_slowdown=urgent["slowdown"].mean,
         above_2=slow / len(done.outcomes),
         preemptions=found.preemptions,
-        histogram=tuple(sum(low <= each < high for each in slowdowns) for low, high in pairwise(BINS)),
+        histogram=tuple(map(int, histogram)),
     )
+    return cell, (len(trace.jobs), trace.never_ran)
+
+
+def _name(done: tuple[Cell, object]) -> str:
+    cell, _ = done
+    return f"{cell.workload}, seed {cell.seed}, {cell.scheduler}"
 
 
 def _scheduler(name: str, swap_factor: int) -> Scheduler:

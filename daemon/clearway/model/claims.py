@@ -21,6 +21,7 @@ from clearway.model.durations import parse_duration_s
 CLOCK_SKEW = timedelta(seconds=5)  # compute nodes' clocks may run ahead by so much
 # A claim without a run is older than the run: a program needs a while until a signal does not end it any more.
 SETTLING = timedelta(seconds=60)
+CLAIM = "clearway:"  # a Comment without it claims nothing
 # ASCII, as job_submit.lua and the launcher see it: what is one word to them must not be two here.
 _TOKEN = re.compile(r"(?<!\S)clearway:(\S*)", re.ASCII)
 _WORD = re.compile(r"\S+", re.ASCII)
@@ -236,6 +237,11 @@ def checkpointed_since(claims: Claims | None, asked: datetime) -> bool:
     if claims.checkpoint is CheckpointHow.SIGNAL:
         return claims.state is SaveState.SAVED and _since(claims.asked, asked) and _since(claims.last, asked)
     return _since(claims.last, asked) and claims.last > asked
+
+
+def begun_since(claims: Claims | None, asked: datetime) -> bool:
+    """Whether a job says that it has begun to save itself since it was asked, whatever came of that."""
+    return claims is not None and claims.state is not None and _since(claims.asked, asked)
 
 
 def failed_since(claims: Claims | None, asked: datetime) -> bool:

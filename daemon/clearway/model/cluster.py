@@ -267,6 +267,12 @@ class ClusterSnapshot:
     slurm_version: str = ""  # slurmctld's, "24.11.5"; empty: not known, and then nothing is done
     power_saving: PowerSaving = PowerSaving()
 
+    def take_indexes(self, before: "ClusterSnapshot | None") -> None:
+        """Find nothing anew of what an earlier snapshot has found about the very same jobs."""
+        if before is not None and before.jobs is self.jobs:
+            known = vars(before)
+            vars(self).update((name, known[name]) for name in _OF_JOBS if name in known)
+
     @cached_property
     def job_by_id(self) -> dict[str, Job]:
         return {job.job_id: job for job in self.jobs}
@@ -276,13 +282,30 @@ class ClusterSnapshot:
         return {node.name: node for node in self.nodes}
 
     @cached_property
+    def holders(self) -> tuple[Job, ...]:
+        """The jobs that hold nodes, COMPLETING ones included: few beside those that wait."""
+        return tuple(job for job in self.jobs if job.state.holds_nodes)
+
+    @cached_property
+    def pending(self) -> tuple[Job, ...]:
+        return tuple(job for job in self.jobs if job.state is JobState.PENDING)
+
+    @cached_property
+    def jobs_in(self) -> dict[str, tuple[Job, ...]]:
+        """By the reservation that they ask for or run in, in which most jobs are not."""
+        found: dict[str, list[Job]] = defaultdict(list)
+        for job in self.jobs:
+            if job.reservation is not None:
+                found[job.reservation].append(job)
+        return {name: tuple(jobs) for name, jobs in found.items()}
+
+    @cached_property
     def jobs_on(self) -> dict[str, tuple[Job, ...]]:
         """Node name to the jobs that hold it, COMPLETING ones included."""
         holders: dict[str, list[Job]] = defaultdict(list)
-        for job in self.jobs:
-            if job.state.holds_nodes:
-                for name in job.nodes:
-                    holders[name].append(job)
+        for job in self.holders:
+            for name in job.nodes:
+                holders[name].append(job)
         return {name: tuple(jobs) for name, jobs in holders.items()}
 
     def hides(self, job_id: str) -> bool:
@@ -309,6 +332,10 @@ class ClusterSnapshot:
     def unread_jobs(self) -> frozenset[str]:
         """Jobs of which no more could be read than the nodes they hold: nothing is concluded from what they seem."""
         return frozenset(item.ident for item in self.skipped if item.kind == "job" and item.nodes)
+
+
+# What a snapshot finds out when it is first asked, and by its jobs alone.
+_OF_JOBS = ("job_by_id", "holders", "pending", "jobs_in", "jobs_on", "components")
 
 
 class AdminLevel(StrEnum):

@@ -64,6 +64,10 @@ class SlurmTimeoutError(SlurmUnavailableError):
     """A call took longer than its time limit and was ended; whether Slurm acted on it is unknown."""
 
 
+class NotAskedError(SlurmUnavailableError):
+    """Slurm did not answer just before, so it was not given the command at all: nothing was done."""
+
+
 class SlurmRefusedError(SlurmError):
     """Slurm answered and said no (permissions, a state that does not allow it, an unknown object)."""
 

@@ -365,6 +365,33 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class NewStep:
+    """A step to be stored: an intent, or something noticed (kind "event"), which is finished at once."""
+
+    job_id: str | None
+    kind: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedStep:
+    """What has become of a step that was stored as an intent; an empty detail leaves what was said then."""
+
+    step_id: int
+    result: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLog:
+    """What is stored of steps in the transaction that stores where their operation stands."""
+
+    at: datetime
+    begun: tuple[NewStep, ...] = ()
+    ended: tuple[EndedStep, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What preemption has cost lately, and what is intended beside, for budgets."""
 

@@ -40,6 +40,7 @@ class CycleReport:
     clock_doubt: str = ""  # why nothing was done by the time that the clock shows; empty: it is believed
     usage: Usage = field(default_factory=Usage)  # of the hour before
     seconds: float = 0.0
+    in_arrears: bool = False  # commands wait only because this cycle has been long enough: the next begins at once
 
     @property
     def left_to_slurm(self) -> list[ObstacleCode]:

@@ -7,6 +7,7 @@ Nothing is told of a plan that is only proposed (observe mode): none of its jobs
 """
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 
 from clearway.model.cluster import Job
@@ -29,8 +30,8 @@ S = PreemptionState
 _LEFT = (S.SUSPENDED, S.VACATED, S.QUEUED, S.RETURNED)
 
 
-def notices_of(before: Operation | None, after: Operation, given: str, now: datetime) -> Iterator[Notice]:
-    """What is new in ``after``. ``given``: id of the job whose command Slurm has just taken, "" for none.
+def notices_of(before: Operation | None, after: Operation, given: AbstractSet[str], now: datetime) -> Iterator[Notice]:
+    """What is new in ``after``. ``given``: ids of the jobs whose commands Slurm has just taken.
 
     All channels are named, whether they are on or not.
     """
@@ -42,9 +43,9 @@ def notices_of(before: Operation | None, after: Operation, given: str, now: date
     begins = after.state.acting and not (before is not None and before.state.acting)
     for p in after.preemptions:
         old = known.get(p.job_id)
-        if p == old and not begins and p.job_id != given:
+        if p == old and not begins and p.job_id not in given:
             continue
-        yield from _of_job(after, old, p, now, begins=begins or old is None, given=p.job_id == given)
+        yield from _of_job(after, old, p, now, begins=begins or old is None, given=p.job_id in given)
 
 
 def _of_job(

@@ -5,6 +5,7 @@ The cycle only stores them, in the transaction of the change that they tell of; 
 
 import threading
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 from clearway.config.notify import NotifyConfig
@@ -43,7 +44,9 @@ class Outbox:
         self._store = store
         self._bell = bell
 
-    def notices(self, before: Operation | None, after: Operation, given: str, now: datetime) -> Sequence[Notice]:
+    def notices(
+        self, before: Operation | None, after: Operation, given: AbstractSet[str], now: datetime
+    ) -> Sequence[Notice]:
         if not self._on:
             return ()
         return tuple(each for each in notices_of(before, after, given, now) if self._wanted(each))

@@ -32,6 +32,7 @@ from clearway.preemption.plan import Solution, plan_alone
 
 _NO_TIME = "planned in its turn; there was no time to find out whether a plan for all of them at once is better"
 _NONE_BETTER = "planned in its turn; no better plan for all of them at once was found, but there may be one"
+_WITH_GAP = "planned together with others; of what they all lose there may be needless at most"
 _BETTER = "planned at once with others; that is better than in turns, but not proven to be the best"
 
 
@@ -234,7 +235,10 @@ class _Batch:
         return plans
 
     def _together(self, able: dict[str, Solution]) -> dict[str, Plan | NoPlan]:
-        return plans_of(able, plan_together(requests_of(able), self.planner, self.seconds_left).allocations)
+        together = plan_together(requests_of(able), self.planner, self.seconds_left)
+        plans = plans_of(able, together.allocations)
+        note = f"{_WITH_GAP} {100 * together.gap:.1f} %" if together.gap else ""
+        return {key: _with_note(each, note) if isinstance(each, Plan) else each for key, each in plans.items()}
 
     def _beside(
         self, plan: Plan, found: Sequence[Preemptor], others: Sequence[Preemptor], solve: SolveAlone, answers: Answers

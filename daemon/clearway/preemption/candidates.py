@@ -18,79 +18,93 @@ from clearway.model.problem import Action, Candidate, Option
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at one running job has found, whatever time there is."""
+
+    ends_s: float  # until it ends by itself, as far as that can be counted on; infinite where it cannot
+    ways: tuple[Option, ...]  # in which it can be made to leave
+    unsaved: str | None  # why it cannot be checkpointed; None: it may only end
+    verdict: Verdict  # where it has no option
+
+
+@dataclass(frozen=True, slots=True)
 class JobOptions:
     """By job_id, in its order: in which ways each running job can leave, and what is said of those that cannot."""
 
     options: Mapping[str, tuple[Option, ...]]
     verdicts: tuple[Verdict, ...]  # of jobs without any option
     unsaved: Mapping[str, str]  # of jobs that may be preempted: why one cannot be checkpointed; empty where it can
+    only_end: Mapping[str, Verdict]  # of jobs that may not be preempted, but end by themselves: why they may not
 
 
-def job_options(
+def looks_at_jobs(
     preemptor: Preemptor,
     context: PlanningContext,
-    horizon_s: float,
     *,
     leaving: Collection[str],
     eternal: Collection[str],
     suspend_on: frozenset[str],
-) -> JobOptions:
-    """The options of all jobs that hold nodes, but for those that are ``leaving`` anyway.
+) -> dict[str, Look | Verdict]:
+    """A look at each job that holds nodes, by job_id in its order, but for those that are ``leaving`` anyway.
 
-    Jobs whose nodes are all in ``suspend_on`` may be suspended in memory.
+    Jobs whose nodes are all in ``suspend_on`` may be suspended in memory. A verdict: its record is not understood.
     """
+    found: dict[str, Look | Verdict] = {}
+    for job in sorted(context.snapshot.holders, key=lambda job: job.job_id):
+        if job.job_id in leaving:
+            continue
+        is_eternal = job.job_id in eternal
+        look = partial(_look, job, preemptor, context, is_eternal=is_eternal, suspend_on=suspend_on)
+        why = "Clearway failed at its record; see the log"
+        failed = Verdict(job.job_id, Choice.EXEMPT, "not_understood", why)
+        found[job.job_id] = context.attempt(f"{job.job_id} as a candidate", look) or failed
+    return found
+
+
+def job_options(looks: Mapping[str, Look | Verdict], horizon_s: float) -> JobOptions:
+    """The options of all these jobs where there is so much time."""
     options: dict[str, tuple[Option, ...]] = {}
     verdicts: list[Verdict] = []
     unsaved: dict[str, str] = {}
-    for job in sorted(context.snapshot.jobs, key=lambda job: job.job_id):
-        if not job.state.holds_nodes or job.job_id in leaving:
+    only_end: dict[str, Verdict] = {}
+    for job_id, look in looks.items():
+        if isinstance(look, Verdict):
+            verdicts.append(look)
             continue
-        is_eternal = job.job_id in eternal
-        look = partial(_ways, job, preemptor, context, horizon_s, is_eternal=is_eternal, suspend_on=suspend_on)
-        found = context.attempt(f"{job.job_id} as a candidate", look)
-        if found is None:
-            why = "Clearway failed at its record; see the log"
-            verdicts.append(Verdict(job.job_id, Choice.EXEMPT, "not_understood", why))
-        elif isinstance(found, Verdict):
-            verdicts.append(found)
-        else:
-            options[job.job_id], why_unsaved = found
-            if why_unsaved is not None:
-                unsaved[job.job_id] = why_unsaved
-    return JobOptions(options, tuple(verdicts), unsaved)
+        ends = look.ends_s <= horizon_s
+        if not ends and not look.ways:
+            verdicts.append(look.verdict)
+            continue
+        end = (Option(Action.END, ready_s=round(look.ends_s, 3)),) if ends else ()
+        options[job_id] = end + look.ways
+        if look.unsaved is not None:
+            unsaved[job_id] = look.unsaved
+        if not look.ways:
+            only_end[job_id] = look.verdict
+    return JobOptions(options, tuple(verdicts), unsaved, only_end)
 
 
-def _ways(
-    job: Job,
-    preemptor: Preemptor,
-    context: PlanningContext,
-    horizon_s: float,
-    *,
-    is_eternal: bool,
-    suspend_on: frozenset[str],
-) -> tuple[tuple[Option, ...], str | None] | Verdict:
-    """The ways in which one job can leave, and why it cannot be checkpointed (None: it may only end); or a verdict."""
+def _look(
+    job: Job, preemptor: Preemptor, context: PlanningContext, *, is_eternal: bool, suspend_on: frozenset[str]
+) -> Look:
+    """In which ways one job can leave; one that must not be preempted can still end by itself in time."""
     exempt = exemption(job, Purpose.PREEMPTION, context, preemptor=preemptor)
-    # One that must not be preempted can still end by itself in time.
-    ways = _end(job, preemptor, context, horizon_s)
-    unsaved = None
-    if exempt is None:
-        later_s = 0.0 if preemptor.ordinary else approval_s(context.config.daemon.mode, context.config.execution)
-        kill = may_kill(job, context, preemptor.max_kill_loss_s)
-        ways += options_for(job, context, kill=kill, shared=True, later_s=later_s)
-        if not is_eternal and suspend_on.issuperset(job.nodes):
-            ways += suspend_option(job, _memories(job, context.snapshot), preemptor.job.memory_mib)
-        unsaved = why_no_checkpoint(read_claims(job)[0], context.actions)
-    if ways:
-        return ways, unsaved
+    ends_s = _ends_s(job, preemptor, context)
     if exempt is not None:
-        return Verdict(job.job_id, Choice.EXEMPT, *exempt)
+        return Look(ends_s, (), None, Verdict(job.job_id, Choice.EXEMPT, *exempt))
+    later_s = 0.0 if preemptor.ordinary else approval_s(context.config.daemon.mode, context.config.execution)
+    kill = may_kill(job, context, preemptor.max_kill_loss_s)
+    ways = options_for(job, context, kill=kill, shared=True, later_s=later_s)
+    if not is_eternal and suspend_on.issuperset(job.nodes):
+        ways += suspend_option(job, _memories(job, context.snapshot), preemptor.job.memory_mib)
+    unsaved = why_no_checkpoint(read_claims(job)[0], context.actions)
     no_kill = "killing is not allowed"
     if is_eternal:
         no_kill = "eternal jobs are never killed"
     elif context.config.candidates.allow_kill:
         no_kill = f"killing it would lose more than max_kill_loss of rule {preemptor.rule} allows"
-    return Verdict(job.job_id, Choice.EXEMPT, "no_option", f"{why_not_saved(job, context)}, and {no_kill}")
+    why = "" if ways else f"{why_not_saved(job, context)}, and {no_kill}"
+    return Look(ends_s, ways, unsaved, Verdict(job.job_id, Choice.EXEMPT, "no_option", why))
 
 
 def candidate_of(job: Job, nodes: tuple[str, ...], options: tuple[Option, ...], context: PlanningContext) -> Candidate:
@@ -125,13 +139,12 @@ def ends_before_its_limit(job: Job, options: tuple[Option, ...], now: datetime) 
     return ready_s is not None and (limit_s is None or ready_s < round(limit_s, 3))
 
 
-def _end(job: Job, preemptor: Preemptor, context: PlanningContext, horizon_s: float) -> tuple[Option, ...]:
-    """Its own end as an option, where that comes in time and can be counted on."""
+def _ends_s(job: Job, preemptor: Preemptor, context: PlanningContext) -> float:
+    """Seconds until its own end, where that can be counted on; infinite where it cannot."""
     if job.state is not JobState.RUNNING or job.job_id in context.under_way.lasting or preemptor.ordinary:
-        return ()
+        return math.inf
     ends_s = expected_end_s(job, context)
-    ready_s = math.inf if ends_s is None else ends_s
-    return (Option(Action.END, ready_s=round(ready_s, 3)),) if ready_s <= horizon_s else ()
+    return math.inf if ends_s is None else ends_s
 
 
 def _memories(job: Job, snapshot: ClusterSnapshot) -> list[tuple[int, list[int]]]:

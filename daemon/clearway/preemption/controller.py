@@ -22,18 +22,19 @@ from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.quarantine import Subject
 from clearway.model.report import Waiting
-from clearway.preemption.batch import Answers, BatchDecision, SolveAlone, decide_batch, under_way_beside
+from clearway.preemption.batch import Answers, BatchDecision, SolveAlone, decide_batch
 from clearway.preemption.detection import preemptors, waits_since
+from clearway.preemption.examination import Examination
 from clearway.preemption.held_back import after_planning
 from clearway.preemption.opportunistic import ordinary_preemptors
-from clearway.preemption.plan import Solution, decide, free_already, solve_alone
+from clearway.preemption.plan import decide, free_already
 from clearway.preemption.proposals import Proposals
 from clearway.preemption.silent_nodes import SilentNodes
 from clearway.preemption.slurms_own import slurm_preempts
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.turns import LATER, Turns
 from clearway.preemption.user_pauses import UserPauses
-from clearway.preemption.validation import asks_for, plan_misfit
+from clearway.preemption.validation import plan_misfit
 from clearway.slurm.base import SlurmBackend
 
 # With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
@@ -43,8 +44,7 @@ _SLURM_HAS_ITS_TURN_S = 15.0
 _SLURM_PREEMPTS_S = 30.0
 # A node that is brought back takes jobs when it has answered slurmctld's next ping. No job has to leave instead.
 _ANSWERS_WITHIN_S = 3.0
-# Of the time that solving for a preemptor alone takes, what planning for it beside others takes more.
-_BESIDE_OTHERS = 2
+_FRESH_FOR_S = 1.0  # so old may the look be that plans are checked against before they are stored
 _BEGINS_IN = 0.5  # of the time for planning as well
 _CHANGED = "the cluster changed while the plan was made"
 _FAILED = "Clearway failed at a plan for it and tries again later; see the log"
@@ -52,6 +52,21 @@ _FAILED_TOGETHER = "Clearway failed at a plan for several jobs at once; it is pl
 
 # The preemptor, its eviction, and the fresh snapshot where the eviction is to be begun at once.
 _Stored = tuple[Preemptor, Eviction, ClusterSnapshot | None]
+
+
+class _FreshLook:
+    """The cluster after plans were made, for all of them: nothing is done before all of them are stored."""
+
+    def __init__(self, backend: SlurmBackend, clock: Clock) -> None:
+        self._backend, self._clock = backend, clock
+        self._seen: ClusterSnapshot | None = None
+        self._at_s = 0.0
+
+    def snapshot(self) -> ClusterSnapshot:
+        now_s = self._clock.monotonic()
+        if self._seen is None or now_s - self._at_s > _FRESH_FOR_S:
+            self._seen, self._at_s = self._backend.snapshot(), now_s
+        return self._seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +164,13 @@ class PreemptionController:
             backend = self.backend
             context = replace(context, limits=backend.limits(jobs), reservations=backend.reservations())
         time, planning, began = self.basis.time, self.basis.context(context, UnderWay()), self.clock.monotonic()
-        known = self._examine(fresh, self._consideration(planning, ()), context)
+        examination = Examination.of(fresh, planning, self.basis, self.operations, self.quarantine)
+        known = examination.answers(self.turns.in_order(fresh), self.turns, context)
         yield from (Waiting(each, None, self.turns.last_told(each)) for each in fresh if each.job.job_id not in known)
         fresh = [each for each in fresh if each.job.job_id in known]
         claimed: list[Plan] = []
         while fresh:
-            decided = self._decide(fresh, self._consideration(planning, tuple(claimed)), known)
+            decided = self._decide(fresh, examination.beside(tuple(claimed)), known)
             known = {}
             claimed += [plan for _, plan in decided.plans if isinstance(plan, Plan)]
             told, begun, changed = self._store_all(decided.plans, planning, context)
@@ -167,36 +183,6 @@ class PreemptionController:
                     yield Waiting(preemptor, None, decided.why_later)
                 return
             began = self.clock.monotonic()
-
-    def _examine(self, fresh: Sequence[Preemptor], solve: SolveAlone, context: CycleContext) -> Answers:
-        """What can be done for each alone, of as many as can be planned for beside each other in the time there is.
-
-        The first has its turn in any case: a cycle without any would help nobody.
-        """
-        time, impossible, now = self.basis.time, self.basis.impossible, context.now
-        known: Answers = {}
-        able_s, longest_s = 0.0, 0.0
-        examined = False
-        for preemptor in self.turns.in_order(fresh):
-            job = preemptor.job
-            of_preemptor = (preemptor.only_opportunistic, preemptor.takes_free)
-            asks = (*of_preemptor, asks_for(job), job.restart_count, context.reservations)
-            if (why := impossible.why(job.job_id, asks, now)) is not None:
-                known[job.job_id] = NoPlan(why)
-                continue
-            if examined and time.left_s() - longest_s <= _BESIDE_OTHERS * (able_s + longest_s):
-                continue  # those after it may still be known to be impossible
-            context.alive()
-            left_s, examined = time.left_s(), True
-            known[job.job_id] = found = solve(preemptor)
-            self.turns.had(preemptor, found.why if isinstance(found, NoPlan) else "")
-            took_s = left_s - time.left_s()
-            longest_s = max(longest_s, took_s)
-            if isinstance(found, Solution):
-                able_s += took_s
-            elif found.curve is not None:
-                impossible.remember(job.job_id, asks, found.why, now)
-        return known
 
     def _decide(self, fresh: Sequence[Preemptor], solve: SolveAlone, known: Answers) -> BatchDecision:
         """Plans for all of them; where that raises, for the first one that it does not raise for alone."""
@@ -227,6 +213,7 @@ class PreemptionController:
         told = []
         begun: list[_Stored] = []
         changed = False
+        look = _FreshLook(self.backend, self.clock)
         for preemptor, plan in plans:
             if isinstance(plan, NoPlan):
                 if preemptor.job.job_id in self.proposals.outdated:
@@ -238,7 +225,7 @@ class PreemptionController:
                 told.append(Waiting(preemptor, None, LATER))
                 continue
             group = [each for _, each in plans if isinstance(each, Plan) and each.preemptor.job_id in plan.components]
-            store = partial(self._store_if_needed, preemptor, plan, group, planning, context, changed=changed)
+            store = partial(self._store_if_needed, preemptor, plan, group, planning, context, None if changed else look)
             stored = self.quarantine.attempt_job(f"{preemptor.job.job_id} with a plan", store)
             if isinstance(stored, tuple):
                 begun.append((preemptor, *stored))
@@ -256,10 +243,9 @@ class PreemptionController:
         group: Sequence[Plan],
         planning: PlanningContext,
         context: CycleContext,
-        *,
-        changed: bool,
+        look: _FreshLook | None,
     ) -> tuple[Eviction, ClusterSnapshot | None] | str:
-        """As ``_store_plan``; why not, where the plan is not worth it, or the cluster has ``changed``.
+        """As ``_store_plan``; why not, where the plan is not worth it, or the cluster has changed (without a look).
 
         ``group``: the plans of all components of a heterogeneous job, all of which start, or none.
         """
@@ -268,7 +254,7 @@ class PreemptionController:
         held_back = (after_planning(each, planning.limits, others, planning, group) for each in group or [plan])
         if why := why or next(filter(None, held_back), ""):
             return why
-        return (None if changed else self._store_plan(plan, context)) or _CHANGED
+        return (None if look is None else self._store_plan(plan, context, look)) or _CHANGED
 
     def _begin(self, begun: Sequence[_Stored], context: CycleContext, began: float) -> Iterator[Waiting]:
         """The newest first: a plan that counts on another plan's jobs needs its placement before these jobs leave.
@@ -322,23 +308,9 @@ class PreemptionController:
         plan = decide(preemptor, soon, self.basis.planner)
         return isinstance(plan, Plan) and len(plan.leaving) < len(now.leaving)
 
-    def _consideration(self, planning: PlanningContext, claimed: Sequence[Plan]) -> SolveAlone:
-        """``claimed`` are the plans that were made before in this cycle."""
-
-        def solve_one(preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()) -> Solution | NoPlan:
-            under_way = under_way_by(self.operations.all(), preemptor.deadline)
-            under_way = under_way_beside(under_way, (*claimed, *beside), preemptor.deadline)
-            return solve_alone(preemptor, replace(planning, under_way=under_way), self.basis.planner, whole=whole)
-
-        def guarded(preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()) -> Solution | NoPlan:
-            ident = f"{preemptor.job.job_id} in a plan"
-            solve = partial(solve_one, preemptor, whole=whole, beside=beside)
-            found = self.quarantine.attempt_job(ident, solve)
-            return NoPlan(self.quarantine.why(Subject.JOB, ident)) if found is None else found
-
-        return guarded
-
-    def _store_plan(self, plan: Plan, context: CycleContext) -> tuple[Eviction, ClusterSnapshot | None] | None:
+    def _store_plan(
+        self, plan: Plan, context: CycleContext, look: _FreshLook
+    ) -> tuple[Eviction, ClusterSnapshot | None] | None:
         """Store a plan, with a fresh snapshot where it is to be begun at once; None when it does not fit any more."""
         mode = context.config.daemon.mode
         usage, approval = self.operations.usage(context.now), self.proposals.approval
@@ -348,7 +320,7 @@ class PreemptionController:
         if state is EvictionState.PLACING:
             # A snapshot may know its excluded nodes, and the limit of its array, from earlier.
             preemptor = self.backend.job(plan.preemptor.job_id)
-            fresh = self.backend.snapshot()  # the plan aged while it was made
+            fresh = look.snapshot()  # the plan aged while it was made
             excluded = preemptor is None or set(preemptor.excluded_nodes) & set(plan.placement_nodes)
             if excluded or plan_misfit(plan, fresh, promised_by(self.operations.all())):
                 return None

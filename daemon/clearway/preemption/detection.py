@@ -1,7 +1,7 @@
 """Which waiting jobs are preemptors, and by when they must run. Pure."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -11,7 +11,7 @@ from clearway.config.configuration import PreemptorRule
 from clearway.eligibility.constraint import alternatives
 from clearway.eligibility.licenses import licenses_of
 from clearway.eligibility.limits import may_be_lifted
-from clearway.eligibility.urgent import matching_rule
+from clearway.eligibility.urgent import is_of, matching_rule
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
 from clearway.model.obstacle import Obstacle, ObstacleCode
@@ -35,13 +35,24 @@ def preemptors(
 
     ``own_placements`` are the names of reservations that Clearway itself attached jobs to.
     """
-    pending = (job for job in snapshot.jobs if job.state is JobState.PENDING)
     looks = (
         attempt(f"{job.job_id} as an urgent job", partial(preemptor_of, job, rules, own_placements, snapshot))
-        for job in pending
+        for job in _perhaps_urgent(snapshot.pending, rules)
     )
     found = _whole_jobs([each for each in looks if each is not None], snapshot)
     return tuple(sorted(found, key=lambda preemptor: (preemptor.deadline, preemptor.job.job_id)))
+
+
+def _perhaps_urgent(pending: Iterable[Job], rules: Sequence[PreemptorRule]) -> Iterator[Job]:
+    """Without most of those that no rule can make urgent, whatever they claim: there may be many thousands."""
+    known: dict[tuple[tuple[str, ...], str, str, str], bool] = {}
+    for job in pending:
+        kind = (job.partitions, job.qos, job.account, job.user)
+        possible = known.get(kind)
+        if possible is None:
+            possible = known[kind] = any(is_of(rule, *kind) for rule in rules)
+        if possible:
+            yield job
 
 
 def preemptor_of(

@@ -8,7 +8,7 @@ from clearway.model.plan import Choice, Cost, CurvePoint, NoPlan, Plan, PlannedA
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another
 from clearway.planning.joint.requests import Allocation, Request
-from clearway.preemption.plan import Solution, plan_of, why_chosen
+from clearway.preemption.plan import Solution, plan_of, too_late, why_chosen
 
 
 def requests_of(solutions: Mapping[str, Solution]) -> list[Request]:
@@ -120,6 +120,8 @@ def _verdicts(allocation: Allocation, point: CurvePoint, solution: Solution, goe
         elif owner != allocation.job_id:
             reason = f"it leaves for {called} {owner}, once for all of them"
             verdicts.append(Verdict(job_id, Choice.SPARED, "leaves_for_another", reason))
+        elif job_id in solution.prepared.only_end and (exempt := too_late(candidate, solution.prepared)):
+            verdicts.append(exempt)
         else:
             reason = f"not needed: all {called}s together are served at less cost without it"
             verdicts.append(Verdict(job_id, Choice.SPARED, "not_needed", reason))

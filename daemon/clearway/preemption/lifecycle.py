@@ -169,7 +169,7 @@ def preemptor_of(e: Eviction, cycle: CycleContext, own: frozenset[str]) -> Preem
 def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Observation:
     """What this very cycle has already done is taken as done."""
     snapshot, now = cycle.snapshot, cycle.now
-    attached = Command.DETACH not in done and any(_attached(e, job) for job in snapshot.jobs)
+    attached = Command.DETACH not in done and any(_attached(e, job) for job in snapshot.jobs_in.get(e.placement, ()))
     grace = timedelta(seconds=cycle.config.execution.placement_grace)
     preemptor, ours = snapshot.job_by_id.get(e.preemptor.job_id), cycle.reservation(e.placement)
     if Command.DELETE_PLACEMENT in done:
@@ -184,7 +184,7 @@ def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Obs
     return Observation(
         lost="; ".join(f"{what}: {why}" for what, why in sorted(lost.items())),
         preemptor=preemptor,
-        hidden=snapshot.hides(e.preemptor.job_id),
+        hidden=Command.DELETE_PLACEMENT not in done and snapshot.hides(e.preemptor.job_id),
         placement=ours,
         nodes_free=_nodes_free(e, snapshot),
         placement_ends=placement_ends(e, grace),
@@ -215,15 +215,15 @@ def _strangers(e: Eviction, snapshot: ClusterSnapshot) -> Iterator[Job]:
     """Slurm admits the preemptor's user to the placement, with every job that asks for it by name."""
     return (
         job
-        for job in snapshot.jobs
-        if e.placement and job.reservation == e.placement and not e.is_for(job) and job.state is not JobState.ENDED
+        for job in snapshot.jobs_in.get(e.placement, ())
+        if e.placement and not e.is_for(job) and job.state is not JobState.ENDED
     )
 
 
 def _inside(e: Eviction, snapshot: ClusterSnapshot) -> Iterator[Job]:
     """Tasks of an array that run in the placement."""
     if e.preemptor.pending_tasks > 1:
-        yield from (job for job in snapshot.jobs if job.state.holds_nodes and _attached(e, job))
+        yield from (job for job in snapshot.jobs_in.get(e.placement, ()) if job.state.holds_nodes and _attached(e, job))
 
 
 def _fewer_tasks(e: Eviction, snapshot: ClusterSnapshot) -> dict[str, str]:
@@ -257,7 +257,7 @@ def may_resume(e: Eviction, p: Preemption, cycle: CycleContext) -> bool:
     snapshot = cycle.snapshot
     if e.state.before_start or snapshot.unreadable or p.requeued_at is None:
         return False
-    if any(_attached(e, job) for job in snapshot.jobs):
+    if any(_attached(e, job) for job in snapshot.jobs_in.get(e.placement, ())):
         return False
     covered = any(r.name == e.placement and set(p.job.nodes) <= set(r.nodes) for r in cycle.reservations)
     if not covered and not cycle.refused & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT}:
@@ -291,7 +291,11 @@ def next_phase(e: Eviction, observation: Observation, now: datetime, watch_retur
             return Phase(e.state, Command.EXTEND_PLACEMENT)
     elif placed is not None:
         return Phase(e.state, Command.DELETE_PLACEMENT)
-    return close_phase(e, now, watch_return_s)
+    closed = close_phase(e, now, watch_return_s)
+    if closed is not None and closed.state.terminal and e.placement and observation.hidden:
+        # A preemptor that still asks for a placement which is gone could never start: it is let out unseen.
+        return Phase(e.state, Command.DELETE_PLACEMENT)
+    return closed
 
 
 def _before_start(e: Eviction, observation: Observation, now: datetime) -> Phase | None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.urgent import is_eternal
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.durations import format_duration
 from clearway.model.plan import (
@@ -22,13 +21,14 @@ from clearway.model.plan import (
     node_hours,
     what_becomes,
 )
-from clearway.model.problem import Action, EvictionProblem, Needs, Option
+from clearway.model.problem import Action, Candidate, EvictionProblem, Needs, Option
 from clearway.planning.base import Planner
 from clearway.planning.formulation.partial_nodes import could_serve
 from clearway.preemption.explanation import curve_without
 from clearway.preemption.held_back import before_planning, latest_start, reserved_before_end
 from clearway.preemption.node_needs import node_of, placement_nodes, sharers, takes_parts
-from clearway.preemption.problem import PreparedProblem, boot_times, prepare_problem
+from clearway.preemption.problem import PreparedProblem, boot_times, eternal_jobs, prepare_problem
+from clearway.preemption.survey import Survey
 
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
 _EXPLAINED_JOBS = 12
@@ -52,37 +52,46 @@ def decide(preemptor: Preemptor, context: PlanningContext, planner: Planner) -> 
 
 
 def solve_alone(
-    preemptor: Preemptor, context: PlanningContext, planner: Planner, *, whole: bool = False
+    preemptor: Preemptor,
+    context: PlanningContext,
+    planner: Planner,
+    *,
+    whole: bool = False,
+    survey: Survey | None = None,
 ) -> Solution | NoPlan:
     """The problem that ``decide`` chooses, and its best point. Where eternal jobs suffice, no other job leaves.
 
     ``whole``: the preemptor shall have whole nodes, unless it asks for GPUs. Where no plan is in time and its rule has
     a ``max_late``, it is the problem of the soonest moment that can be kept (docs/decisions/0061). The components of a
-    heterogeneous job start together, and by the first of their deadlines.
+    heterogeneous job start together, and by the first of their deadlines. ``survey``: of several preemptors, with a
+    planner for many.
     """
+    survey = survey or Survey()
     if preemptor.obstacle:
         return NoPlan(preemptor.obstacle.why)
     if context.snapshot.unreadable:
         return NoPlan("a job record could not be read, so no node is known to be free")
-    found = _most_tasks(preemptor, context, planner, whole=whole)
+    found = _most_tasks(preemptor, context, planner, survey, whole=whole)
     if isinstance(found, Solution) or not preemptor.max_late_s or preemptor.components:
         return found
     latest = max(preemptor.deadline, context.now) + timedelta(seconds=preemptor.max_late_s)
-    return _most_tasks(replace(preemptor, late_until=latest), context, planner, whole=whole)
+    return _most_tasks(replace(preemptor, late_until=latest), context, planner, survey, whole=whole)
 
 
-def _most_tasks(preemptor: Preemptor, context: PlanningContext, planner: Planner, *, whole: bool) -> Solution | NoPlan:
+def _most_tasks(
+    preemptor: Preemptor, context: PlanningContext, planner: Planner, survey: Survey, *, whole: bool
+) -> Solution | NoPlan:
     """Of an array it is the problem of as many tasks as can start in time.
 
     Fewer tasks need no more, so that their number is found by bisection.
     """
-    best = _solve(preemptor, context, planner, whole=whole)
+    best = _solve(preemptor, context, planner, survey, whole=whole)
     possible, impossible = 0, preemptor.tasks
     if isinstance(best, Solution):
         return best
     while impossible - possible > 1:
         tasks = (possible + impossible) // 2
-        found = _solve(replace(preemptor, tasks=tasks), context, planner, whole=whole)
+        found = _solve(replace(preemptor, tasks=tasks), context, planner, survey, whole=whole)
         if isinstance(found, Solution):
             best, possible = found, tasks
         else:
@@ -90,20 +99,21 @@ def _most_tasks(preemptor: Preemptor, context: PlanningContext, planner: Planner
     return best
 
 
-def _solve(preemptor: Preemptor, context: PlanningContext, planner: Planner, *, whole: bool) -> Solution | NoPlan:
-    snapshot, eternal = context.snapshot, context.config.eternal
+def _solve(
+    preemptor: Preemptor, context: PlanningContext, planner: Planner, survey: Survey, *, whole: bool
+) -> Solution | NoPlan:
     choices = [preemptor]
-    if not preemptor.only_opportunistic and any(j.state.holds_nodes and is_eternal(j, eternal) for j in snapshot.jobs):
+    if not preemptor.only_opportunistic and eternal_jobs(context, survey):
         choices.insert(0, replace(preemptor, only_opportunistic=True))
     for each in choices:
-        found = _best_partition(each, context, planner, whole=whole)
+        found = _best_partition(each, context, planner, survey, whole=whole)
         if isinstance(found, Solution):
             break
     return found
 
 
 def _best_partition(
-    preemptor: Preemptor, context: PlanningContext, planner: Planner, *, whole: bool
+    preemptor: Preemptor, context: PlanningContext, planner: Planner, survey: Survey, *, whole: bool
 ) -> Solution | NoPlan:
     found: list[Solution] = []
     last = NoPlan("it names no partition")
@@ -111,7 +121,7 @@ def _best_partition(
         if why := before_planning(preemptor, partition, context):
             last = NoPlan(why)
             continue
-        for prepared in _problems(preemptor, partition, context, whole=whole):
+        for prepared in _problems(preemptor, partition, context, survey, whole=whole):
             curve = planner.solve(prepared.problem)
             point = curve.choose(preemptor.nodes)
             if point is None:
@@ -136,18 +146,20 @@ def _soonest(prepared: PreparedProblem, curve: Curve) -> Solution:
 
 
 def _problems(
-    preemptor: Preemptor, partition: str, context: PlanningContext, *, whole: bool
+    preemptor: Preemptor, partition: str, context: PlanningContext, survey: Survey, *, whole: bool
 ) -> Iterator[PreparedProblem]:
     """No job is suspended for parts of nodes: to suspend all jobs of whole nodes may still lose less.
 
     Nodes that are switched off are a problem of their own: their boot leaves less time for the jobs that leave.
     """
-    prepared = prepare_problem(preemptor, partition, context, whole=whole)
+    prepared = prepare_problem(preemptor, partition, context, whole=whole, survey=survey)
     yield prepared
-    if boot_times(preemptor, partition, context):
-        yield prepare_problem(preemptor, partition, context, whole=whole, booting=True)
+    if survey.once("off", lambda: any(node.boot_s is not None for node in context.snapshot.nodes)) and boot_times(
+        preemptor, partition, context
+    ):
+        yield prepare_problem(preemptor, partition, context, whole=whole, booting=True, survey=survey)
     if context.config.candidates.allow_suspend and takes_parts(prepared.problem) and not preemptor.job.gpus:
-        yield prepare_problem(preemptor, partition, context, whole=True)
+        yield prepare_problem(preemptor, partition, context, whole=True, survey=survey)
 
 
 def plan_alone(solution: Solution, planner: Planner, *, explained: bool = True) -> Plan:
@@ -228,6 +240,9 @@ def _explain(
     for candidate in problem.candidates:
         planned = chosen.get(candidate.job_id)
         if planned is None:
+            if exempt := too_late(candidate, prepared):
+                verdicts.append(exempt)
+                continue
             if not chosen:
                 reason = "not needed: enough nodes are free already"
             elif switch and near.isdisjoint(candidate.node_names):
@@ -242,6 +257,12 @@ def _explain(
             more = f"; {_without(problem, candidate.job_id, point, planner)}" if counterfactual and preempted else ""
             verdicts.append(why_chosen(planned, prepared, more))
     return verdicts
+
+
+def too_late(candidate: Candidate, prepared: PreparedProblem) -> Verdict | None:
+    """The verdict on a job that may not be preempted, and whose own end comes too late; None for any other."""
+    exempt = prepared.only_end.get(candidate.job_id)
+    return None if exempt is None or prepared.problem.in_time(candidate.options) else exempt
 
 
 def why_chosen(planned: PlannedAction, prepared: PreparedProblem, more: str = "") -> Verdict:

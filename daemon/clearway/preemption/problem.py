@@ -17,11 +17,19 @@ from clearway.eligibility.urgent import is_eternal
 from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.plan import Preemptor, Verdict
-from clearway.model.problem import EvictionProblem
+from clearway.model.problem import Candidate, EvictionProblem, Needs, NodeResources
 from clearway.planning.formulation.partial_nodes import serving
-from clearway.preemption.candidates import candidate_of, ends_before_its_limit, job_options, no_use
+from clearway.preemption.candidates import (
+    JobOptions,
+    candidate_of,
+    ends_before_its_limit,
+    job_options,
+    looks_at_jobs,
+    no_use,
+)
 from clearway.preemption.held_back import latest_start, reserved_before_end
 from clearway.preemption.node_needs import needs_of, node_of, share, slotted
+from clearway.preemption.survey import Survey
 
 # Only Slurm's backfill starts heterogeneous jobs, and it looks so often (``bf_interval``).
 BACKFILL_S = 30.0
@@ -40,32 +48,135 @@ class PreparedProblem:
     leaving: frozenset[str] = frozenset()  # jobs that leave anyway
     likely: frozenset[str] = frozenset()  # jobs whose ``end`` is expected from earlier ones, not from a time limit
     eternal: frozenset[str] = frozenset()  # eternal jobs that hold nodes
+    only_end: Mapping[str, Verdict] = field(default_factory=dict)  # of candidates that may not be preempted: why not
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What the problems of preemptors have in common that ask for the same of each node."""
+
+    candidates: tuple[Candidate, ...]
+    needs: Needs | None
+    nodes: tuple[NodeResources, ...]
+    pools: int  # of licenses
+    free_nodes: tuple[str, ...]
+    verdicts: tuple[Verdict, ...]
+    jobs: JobOptions
+    leaving: frozenset[str]
+    likely: frozenset[str]
+    eternal: frozenset[str]
 
 
 def prepare_problem(
-    preemptor: Preemptor, partition: str, context: PlanningContext, *, whole: bool = False, booting: bool = False
+    preemptor: Preemptor,
+    partition: str,
+    context: PlanningContext,
+    *,
+    whole: bool = False,
+    booting: bool = False,
+    survey: Survey | None = None,
 ) -> PreparedProblem:
     """The eviction problem of one preemptor on the nodes of one partition.
 
     A node counts as freed only when all its jobs leave; where the preemptor takes parts of nodes (see
     ``preemption.node_needs``), when enough of it is free. ``whole``: whole nodes, unless it asks for GPUs.
     ``booting``: nodes that power saving has switched off serve as well. Slurm boots them once all the others are free,
-    so jobs have to leave that much earlier.
+    so jobs have to leave that much earlier. ``survey``: of several preemptors, for contexts that differ in what is
+    under way alone.
     """
-    snapshot, config, now = context.snapshot, context.config, context.now
-    eternal = frozenset(j.job_id for j in snapshot.jobs if j.state.holds_nodes and is_eternal(j, config.eternal))
-    eligible = _eligible(preemptor, partition, context, eternal)
-    leaving = _leaving(snapshot, context.under_way)
+    survey = survey or Survey()
+    config, now = context.config, context.now
     horizon_s = horizon(preemptor, config, now)
+    boots: dict[str, float] = {}
     if booting:
         boots = boot_times(preemptor, partition, context)
-        eligible |= boots.keys()
         horizon_s -= max(boots.values(), default=0.0)
-    needs = needs_of(preemptor.job, snapshot, eligible, whole=whole, several=preemptor.tasks > 1)
+    ground = _ground(preemptor, partition, context, survey, boots, survey.ends_within_s(horizon_s), whole=whole)
+    step_s = max(1, math.ceil(horizon_s / config.planning.steps))
+    free = ground.free_nodes
+    problem = EvictionProblem(
+        max(0, preemptor.nodes - len(free)),
+        int(horizon_s // step_s) * step_s,
+        step_s,
+        ground.candidates,
+        preemptor.nodes,
+        busy_s=file_system_busy_s(context.under_way.evictions, context.snapshot, config, now, horizon_s),
+    )
+    if ground.needs is not None:
+        asked = preemptor.nodes + ground.pools
+        problem = replace(problem, nodes_needed=asked, needs=ground.needs, nodes=ground.nodes)
+    return PreparedProblem(
+        preemptor,
+        context,
+        problem,
+        free,
+        ground.verdicts,
+        ground.jobs.unsaved,
+        ground.leaving,
+        ground.likely,
+        ground.eternal,
+        ground.jobs.only_end,
+    )
+
+
+def eternal_jobs(context: PlanningContext, survey: Survey) -> frozenset[str]:
+    """Those that hold nodes."""
+    snapshot, eternal = context.snapshot, context.config.eternal
+    return survey.once("eternal", lambda: frozenset(j.job_id for j in snapshot.holders if is_eternal(j, eternal)))
+
+
+def _ground(
+    preemptor: Preemptor,
+    partition: str,
+    context: PlanningContext,
+    survey: Survey,
+    boots: Mapping[str, float],
+    ends_within_s: float,
+    *,
+    whole: bool,
+) -> _Ground:
+    """Parts of the survey are named by all that they depend on."""
+    snapshot, job, under_way = context.snapshot, preemptor.job, context.under_way
+    eternal = eternal_jobs(context, survey)
+    reserved = frozenset(reserved_before_end(job, latest_start(preemptor, context.now), context))
+    asks = (job.excluded_nodes, job.features, job.cpus_per_node, job.memory_mib, job.gpus, job.spread)
+    of_nodes = ("eligible", partition, preemptor.takes_free, asks, reserved, under_way.nodes, under_way.own_nodes)
+    eligible = survey.once(of_nodes, lambda: _eligible(preemptor, partition, context, eternal, reserved))
+    eligible = eligible.union(boots)
+    going = ("leaving", under_way.leaving, under_way.promised)
+    leaving = survey.once(going, lambda: _leaving(snapshot, under_way))
+    shape = (job.gres, job.exclusive, job.even_cpus, job.contiguous, job.required_nodes, job.partitions, job.licenses)
+    switches = job.switches if job.switches <= 1 or job.switches < job.num_nodes else None  # None: any number does
+    of_number = (job.even_cpus * job.num_nodes == job.cpus, switches)
+    asked = ("needs", asks, shape, of_number, preemptor.tasks > 1, whole, eligible)
+    needs = survey.once(asked, lambda: needs_of(job, snapshot, eligible, whole=whole, several=preemptor.tasks > 1))
     # A job that stands suspended keeps what it has of a node, GPUs among it.
-    may_suspend = config.candidates.allow_suspend and needs is None and not preemptor.job.gpus
+    may_suspend = context.config.candidates.allow_suspend and needs is None and not job.gpus
     suspend_on = eligible if may_suspend else frozenset[str]()
-    jobs = job_options(preemptor, context, horizon_s, leaving=leaving, eternal=eternal, suspend_on=suspend_on)
+    of_rule = (preemptor.rule, preemptor.max_kill_loss_s, preemptor.only_opportunistic, preemptor.ordinary)
+    claimed = (under_way.jobs, under_way.avoid, under_way.lasting)
+    of_jobs = ("looks", *of_rule, *claimed, leaving, suspend_on, job.memory_mib if may_suspend else 0)
+    looks = survey.once(
+        of_jobs, lambda: looks_at_jobs(preemptor, context, leaving=leaving, eternal=eternal, suspend_on=suspend_on)
+    )
+    alone = (job.job_id, preemptor.tasks) if job.licenses or preemptor.tasks > 1 else None
+    kind = ("ground", of_jobs, eligible, needs, under_way.promised, alone, ends_within_s)
+    return survey.once(
+        kind,
+        lambda: _found_ground(preemptor, context, needs, eligible, leaving, eternal, job_options(looks, ends_within_s)),
+    )
+
+
+def _found_ground(
+    preemptor: Preemptor,
+    context: PlanningContext,
+    needs: Needs | None,
+    eligible: frozenset[str],
+    leaving: frozenset[str],
+    eternal: frozenset[str],
+    jobs: JobOptions,
+) -> _Ground:
+    snapshot = context.snapshot
     licenses = pools(preemptor.job, snapshot, context.under_way, leaving, jobs.options.keys())
     sharing = share(needs, eligible, snapshot, leaving, jobs.options.keys(), licenses) if needs is not None else None
     if sharing is not None and needs is not None and preemptor.tasks > 1:
@@ -86,28 +197,21 @@ def prepare_problem(
     # Nodes that are free, or are once the jobs that leave anyway have left.
     empty = (snapshot.node_by_name[name] for name, job_ids in staying.items() if not job_ids)
     free = {node.name for node in empty if node.name in snapshot.jobs_on or not in_use(node, snapshot)}
-    step_s = max(1, math.ceil(horizon_s / config.planning.steps))
-    problem = EvictionProblem(
-        max(0, preemptor.nodes - len(free)),
-        int(horizon_s // step_s) * step_s,
-        step_s,
-        tuple(candidates),
-        preemptor.nodes,
-        busy_s=file_system_busy_s(context.under_way.evictions, snapshot, config, now, horizon_s),
-    )
+    nodes: tuple[NodeResources, ...] = ()
     if sharing is not None:
-        asked = preemptor.nodes + len(licenses[0])
-        problem = replace(problem, nodes_needed=asked, needs=needs, nodes=sharing.nodes)
-        free = {node.name for node in serving(problem, ()) if node.pool is None}
-    by_id = snapshot.job_by_id
+        nodes = sharing.nodes
+        asked = EvictionProblem(0, 0, 1, tuple(candidates), needs=needs, nodes=nodes)
+        free = {node.name for node in serving(asked, ()) if node.pool is None}
+    by_id, now = snapshot.job_by_id, context.now
     likely = (job_id for job_id, ways in jobs.options.items() if ends_before_its_limit(by_id[job_id], ways, now))
-    return PreparedProblem(
-        preemptor,
-        context,
-        problem,
+    return _Ground(
+        tuple(candidates),
+        needs,
+        nodes,
+        len(licenses[0]),
         _surest_first(free, snapshot, context.under_way.promised),
         tuple(sorted((*jobs.verdicts, *useless), key=lambda verdict: verdict.job_id)),
-        jobs.unsaved,
+        jobs,
         leaving,
         frozenset(likely),
         eternal,
@@ -143,11 +247,10 @@ def boot_times(preemptor: Preemptor, partition: str, context: PlanningContext) -
 
 
 def _eligible(
-    preemptor: Preemptor, partition: str, context: PlanningContext, eternal: frozenset[str]
+    preemptor: Preemptor, partition: str, context: PlanningContext, eternal: frozenset[str], reserved: frozenset[str]
 ) -> frozenset[str]:
     """Nodes that the preemptor could run on, were they empty, and that no other eviction has placed its own on."""
     snapshot, under_way = context.snapshot, context.under_way
-    reserved = reserved_before_end(preemptor.job, latest_start(preemptor, context.now), context)
     most = _most_gpus(preemptor.job, snapshot)
     return frozenset(
         node.name
@@ -185,7 +288,7 @@ def _leaving(snapshot: ClusterSnapshot, under_way: UnderWay) -> frozenset[str]:
     going = under_way.leaving | under_way.promised
     return frozenset(
         job.job_id
-        for job in snapshot.jobs
+        for job in snapshot.holders
         if job.state is JobState.COMPLETING or (job.job_id in going and job.state.holds_nodes)
     )
 

@@ -9,7 +9,7 @@ from clearway.eligibility.under_way import under_way_by
 from clearway.execution.checkpoint_request import ask_to_save
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.gate import Gate
-from clearway.model.errors import HaltedError, RequestError, SlurmError
+from clearway.model.errors import HaltedError, RequestError
 from clearway.model.requests import Answer, OperatorRequest
 from clearway.model.save_test import SaveTest, SaveTestEnd
 from clearway.preemption.save_tests import (
@@ -74,14 +74,13 @@ class SaveTestController:
     def _ask(self, test: SaveTest, context: CycleContext) -> SaveTest:
         if not needs_signal(test.job):
             return replace(test, asked=True)
-        try:
-            ask_to_save(self.backend, test.job)
-        except SlurmError as error:
-            if error.retryable and not isinstance(error, HaltedError):
-                return test  # whether Slurm acted is not known
-            why = f"job {test.job.display_id} was not asked: {error}"
-            return ended(test, SaveTestEnd.NOT_ASKED, why, context.now)
-        return replace(test, asked=True)
+        error = ask_to_save(self.backend, (test.job,)).get(test.job.job_id)
+        if error is None:
+            return replace(test, asked=True)
+        if error.retryable and not isinstance(error, HaltedError):
+            return test  # whether Slurm acted is not known
+        why = f"job {test.job.display_id} was not asked: {error}"
+        return ended(test, SaveTestEnd.NOT_ASKED, why, context.now)
 
     def _look(self, test: SaveTest, context: CycleContext) -> SaveTest:
         snapshot, job_id = context.snapshot, test.job.job_id

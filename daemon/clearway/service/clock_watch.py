@@ -55,8 +55,8 @@ class ClockWatch:
         return ""
 
     def _others(self, now: datetime, seen: float, snapshot: ClusterSnapshot) -> str:
-        started = (job.start_time for job in snapshot.jobs if job.state is JobState.RUNNING and job.start_time)
-        times = (*started, *(job.submit_time for job in snapshot.jobs))
+        times = [job.start_time for job in snapshot.holders if job.state is JobState.RUNNING and job.start_time]
+        times += [job.submit_time for job in snapshot.jobs]
         latest = max((each for each in times if each < LATEST), default=now)  # one bad record says nothing of a clock
         if (behind_s := (latest - now).total_seconds()) > APART_S:
             return f"the wall clock is at least {behind_s:.0f} s behind Slurm's"

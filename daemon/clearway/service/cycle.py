@@ -23,7 +23,7 @@ from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import is_placement, placement_number
 from clearway.execution.quarantine import Quarantine
 from clearway.model.clock import Clock
-from clearway.model.cluster import ClusterSnapshot, JobState
+from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import CycleEndedError
 from clearway.model.events import CycleCut, Emit
 from clearway.model.operations import Eviction, EvictionState, Operation
@@ -34,6 +34,7 @@ from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain
 from clearway.notify.outbox import Bell
 from clearway.planning.base import Planner
+from clearway.preemption.case_keeper import CaseKeeper
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.held_back import after_planning
 from clearway.preemption.proposals import RENEWED_EVERY
@@ -85,6 +86,7 @@ class Cycle:
     quarantine: Quarantine
     gate: Gate
     basis: PlanningBasis
+    cases: CaseKeeper
     _size: dict[str, int] = field(default_factory=dict)  # bytes, as they were last asked for
     _due: dict[str, datetime] = field(default_factory=dict)  # not stored: after a start or a reload all is due at once
 
@@ -129,7 +131,7 @@ class Cycle:
         rolling: tuple[RollingDrain, ...] = ()
         doubted = doubt(now, seen, context.snapshot)
         if not leads or self.leadership.observes or doubted:
-            self.parts.history.forget()
+            self._forget()
         else:
             try:
                 context = replace(context, halted=told(stored.values.get(HALTED)))
@@ -141,7 +143,7 @@ class Cycle:
                     self._call_off(only_observes, now, unplanned=True)
                 waiting, rolling = self._act(context, before)
             except CycleEndedError as error:
-                self.parts.history.forget()
+                self._forget()
                 self.parts.emit(CycleCut(error))
                 waiting, rolling = (before.waiting, before.rolling_drains) if before is not None else ((), ())
         self.leadership.end_cycle()
@@ -162,7 +164,13 @@ class Cycle:
             quarantined=self.quarantine.all(),
             usage=self.operations.usage(now),
             seconds=clock.monotonic() - began,
+            in_arrears=self.executor.in_arrears(now),
         )
+
+    def _forget(self) -> None:
+        """What follows one snapshot after another has missed some, or another daemon writes."""
+        self.parts.history.forget()
+        self.cases.forget()
 
     def _call_off(self, why: str, now: datetime, *, unplanned: bool = False) -> None:
         """What jobs are still to leave for; jobs that leave already are followed until they are back.
@@ -177,9 +185,8 @@ class Cycle:
     def _scene(self, context: CycleContext) -> tuple[object, ...]:
         """What a plan depends on, apart from the time and the job that it is for."""
         snapshot = context.snapshot
-        holders = tuple(job for job in snapshot.jobs if job.state.holds_nodes)
         under_way = tuple((e.eviction_id, e.revision, e.state) for e in self.operations.all())
-        return context.config, holders, snapshot.nodes, snapshot.skipped, under_way
+        return context.config, snapshot.holders, snapshot.nodes, snapshot.skipped, under_way
 
     def _act(
         self, context: CycleContext, before: CycleReport | None
@@ -200,6 +207,7 @@ class Cycle:
         part("history", self._record_history, context, before.open_evictions if before is not None else ())
         found = part("planning", self.preemption.update, context)
         waiting: tuple[Waiting, ...] = found or ()
+        part("cases", self.cases.follow, context)
         urgent = found is None or bool(found)  # where that is not known, no job is moved
         part("moves", lambda: self.relocation.update(context, urgent=urgent))
         self._keep_house(context)
@@ -242,12 +250,11 @@ class Cycle:
 
     def _with_limits(self, context: CycleContext) -> CycleContext:
         """With the limits on jobs that others are still to leave for. Where one would bind, that is called off."""
-        pending = {job.job_id: job for job in context.snapshot.jobs if job.state is JobState.PENDING}
-        looked_at = [
-            e
-            for e in self.operations.all()
-            if isinstance(e, Eviction) and e.preemptor.job_id in pending and _may_be_in_vain(e, context.now)
-        ]
+        early = [e for e in self.operations.all() if isinstance(e, Eviction) and _may_be_in_vain(e, context.now)]
+        if not early:
+            return context
+        pending = {job.job_id: job for job in context.snapshot.pending}
+        looked_at = [e for e in early if e.preemptor.job_id in pending]
         if not looked_at:
             return context
         backend, operations = self.parts.backend, self.operations

@@ -127,9 +127,9 @@ class Leadership:
             LeaseLostError: when this daemon must not give it.
             SnapshotTooOldError: when it should look at the cluster first.
         """
-        if why := self.closed():
-            raise HaltedError(why)
         self.keep()
+        if why := self.closed():  # after the renewal, which may take long, and before the last look at the clock
+            raise HaltedError(why)
         if self.epoch is None or self.observes:
             raise LeaseLostError("this daemon does not hold the lease, or has only just taken it over")
         if self._left_s <= self._limit_s:

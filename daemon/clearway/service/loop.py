@@ -82,9 +82,9 @@ class Loop:
         gc.freeze()  # what is loaded by now stays: the collector's pauses within cycles shrink from 100 ms to a few
         while not stop.is_set():
             try:
-                self.cycle()
+                in_arrears = self.cycle().in_arrears
                 beat()
-                pause_ends = self.parts.clock.monotonic() + self._pause_s
+                pause_ends = self.parts.clock.monotonic() + (0.0 if in_arrears else self._pause_s)
                 self.explain(pause_ends)
             except (Exception, CycleEndedError) as error:  # noqa: BLE001 - whatever makes one fail, the next must run
                 self.parts.emit(CycleFailed(error))

@@ -1,6 +1,6 @@
 """The simulated backend: the protocol over ``simulation.cluster``, for the demo, for replays and for quick tests."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -11,8 +11,8 @@ from clearway.model.errors import JobNotRunningError, SlurmRefusedError
 from clearway.model.limits import Limits, Partition
 from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.jobs import SimulatedJob
-from clearway.slurm.base import Fence, Unfenced
-from clearway.slurm.guarded_backend import require_unchanged
+from clearway.slurm.base import Failures, Fence, JobChange, Unfenced
+from clearway.slurm.job_changes import one_by_one, require_unchanged
 from clearway.slurm.releases import NEWEST
 
 
@@ -60,6 +60,24 @@ class SimulatedBackend:
     def job(self, job_id: str) -> Job | None:
         entry = self._now().jobs.get(job_id)
         return entry.job if entry else None
+
+    def look_at(self, job_ids: Sequence[str]) -> tuple[Mapping[str, Job], Failures]:
+        jobs = self._now().jobs
+        return {job_id: jobs[job_id].job for job_id in job_ids if job_id in jobs}, {}
+
+    def change_jobs(self, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
+        by_id = {job.job_id: job for job in jobs}
+
+        def act(job_id: str) -> None:
+            match change:
+                case JobChange.START_NOW | JobChange.FIRST_IN_QUEUE | JobChange.USUAL_PRIORITY:
+                    getattr(self, change.value)(job_id)
+                case JobChange.SIGNAL_BATCH | JobChange.SIGNAL_STEPS:
+                    self.signal(by_id[job_id], signal, batch_only=change is JobChange.SIGNAL_BATCH)
+                case _:
+                    getattr(self, change.value)(by_id[job_id])
+
+        return one_by_one(act, by_id)
 
     def requeue(self, job: Job) -> None:
         self._may("requeue")

@@ -7,6 +7,7 @@ would have begun, had it done all of its work in this run.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
@@ -40,11 +41,8 @@ class ClusterView:
         self._states = states
         self._comment = comment
         self._job_memory_mib = job_memory_mib
-        self.names = tuple(f"n{number:06}" for number in range(machine.nodes))
-        self._nodes = tuple(
-            Node(name=name, available=True, raw_state="IDLE", cpus=1, memory_mib=node_memory_mib, partitions=partitions)
-            for name in self.names
-        )
+        self._nodes = _nodes(machine.nodes, node_memory_mib, partitions)
+        self.names = tuple(node.name for node in self._nodes)
 
     def snapshot(self, waiting: Iterable[ReplayedJob], closed: Collection[int] = ()) -> ClusterSnapshot:
         """All jobs that have nodes, and the waiting jobs that are given; ``closed`` nodes take no job."""
@@ -74,6 +72,16 @@ class ClusterView:
             restart_count=job.preemptions,
             priority=1,
         )
+
+
+@lru_cache(maxsize=8)
+def _nodes(count: int, memory_mib: int, partitions: tuple[str, ...]) -> tuple[Node, ...]:
+    return tuple(
+        Node(
+            name=f"n{number:06}", available=True, raw_state="IDLE", cpus=1, memory_mib=memory_mib, partitions=partitions
+        )
+        for number in range(count)
+    )
 
 
 def as_slurm(job: TraceJob, state: JobState, **fields: Any) -> Job:

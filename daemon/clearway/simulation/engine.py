@@ -25,12 +25,12 @@ nodes, but did not compute). At the end of a replay the machine's busy time is c
 work asked + work lost + overhead, to the node-second.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop
 from math import inf
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from clearway.model.errors import SimulationError
 from clearway.simulation.machine import Machine, ReplayedJob, State
@@ -119,43 +119,39 @@ def replay(
     if nodes > LARGEST_MACHINE:
         raise SimulationError(f"a machine of {nodes:,} nodes is not replayed: {LARGEST_MACHINE:,} at most")
     ordered = in_order(jobs)
-    replayed = [ReplayedJob(job, index) for index, job in enumerate(job for job in ordered if job.size <= nodes)]
     machine = Machine(nodes, seed)
     scheduler.begin(machine)
-    _play(machine, replayed, scheduler, observe, progress)
-    for each in replayed:
-        if each.state is not State.ENDED:
-            raise SimulationError(f"{scheduler.name} left job {each.job_id} {each.state.value} for ever")
-    asked_node_s = sum(each.size * (each.run_s + each.lost_s + each.overhead_s) for each in replayed)
+    fitting = [job for job in ordered if job.size <= nodes]
+    outcomes = _play(machine, fitting, scheduler, observe, progress)
+    asked_node_s = sum([each.job.size * (each.job.run_s + each.lost_s + each.overhead_s) for each in outcomes])
     if abs(asked_node_s - machine.busy_node_s) > max(1e-9 * asked_node_s, 1e-3):
         raise SimulationError(
             f"{scheduler.name}: {machine.busy_node_s} node-seconds held, {asked_node_s} accounted for"
         )
-    outcomes = tuple(map(Outcome._make, map(_OUTCOME, replayed)))
-    too_large = tuple(job for job in ordered if job.size > nodes)
+    too_large = tuple(job for job in ordered if job.size > nodes) if len(fitting) < len(ordered) else ()
     return Replay(scheduler.name, nodes, outcomes, too_large, machine.busy_node_s)
 
 
 def _play(
     machine: Machine,
-    jobs: list[ReplayedJob],
+    jobs: Sequence[TraceJob],
     scheduler: Scheduler,
     observe: Callable[[Machine], None] | None,
     progress: Callable[[int], None] | None,
-) -> None:
+) -> tuple[Outcome, ...]:
+    """A job is made when it is submitted and is gone when it has ended, so few exist at a time."""
     events = machine._events  # noqa: SLF001 - the loop is the machine's other half
     end, schedule, tell_end, submit = machine._end, scheduler.schedule, scheduler.ended, scheduler.submitted  # noqa: SLF001
-    coming = iter(jobs)
-    job = next(coming, None)
-    next_s = inf if job is None else job.submit_s
-    ended = 0
+    made, outcome_of = tuple.__new__, _OUTCOME
+    times: list[float] = [job.submit_s for job in jobs]
+    times.append(inf)
+    next_s, submitted, ended = times[0], 0, 0
+    records: list[ReplayedJob | Outcome] = []  # by index: a job until it has ended, then its outcome
     while True:
-        now_s = events[0][0] if events else inf
-        if next_s < now_s:  # noqa: PLR1730 - a call in the innermost loop
-            now_s = next_s
+        now_s = events[0][0] if events and events[0][0] < next_s else next_s
         if now_s > _LATEST_S:
-            if now_s == inf:
-                return
+            if not events and next_s == inf:
+                break
             raise SimulationError(f"the jobs take longer than {_LATEST_S:,.0f} s")
         machine.now_s = now_s
         while events and events[0][0] <= now_s:
@@ -165,16 +161,23 @@ def _play(
             if due.state is _RUNNING:
                 end(due)
                 tell_end(due)
+                records[due.index] = made(Outcome, outcome_of(due))
                 ended += 1
                 if progress is not None and ended % 1_000 == 0:
                     progress(ended)
             else:
                 machine._leave(due)  # noqa: SLF001 - see above
                 scheduler.returned(due)
-        while job is not None and next_s <= now_s:
+        while next_s <= now_s:
+            job = ReplayedJob(jobs[submitted], submitted)
+            records.append(job)
+            submitted += 1
+            next_s = times[submitted]
             submit(job)
-            job = next(coming, None)
-            next_s = inf if job is None else job.submit_s
         schedule()
         if observe is not None:
             observe(machine)
+    for record in records if ended < submitted else ():
+        if isinstance(record, ReplayedJob):
+            raise SimulationError(f"{scheduler.name} left job {record.job_id} {record.state.value} for ever")
+    return tuple(cast("list[Outcome]", records))

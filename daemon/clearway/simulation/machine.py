@@ -85,6 +85,11 @@ class ReplayedJob:
         self.keeps_nodes = False
         self.epoch = 0  # events of an earlier epoch are void
 
+    @property
+    def lasts_s(self) -> float:
+        """How long its next run takes by its limit: of a preempted job what is left of it, and its return."""
+        return self.return_s + self.limit_s - self.done_s
+
     def worked_s(self, now_s: float) -> float:
         """How much of its work is done."""
         return self.done_s + max(0, now_s - self.begun_s) if self.state is State.RUNNING else self.done_s
@@ -248,8 +253,11 @@ class Machine:
         job.done_s = job.run_s
         job.end_s = now_s
         job.state = _ENDED
-        job.epoch += 1
-        self._give_back(job)
+        if self.kept:
+            self._give_back(job)
+        else:
+            self.free += job.nodes
+            job.nodes = ()
 
     def _leave(self, job: ReplayedJob) -> None:
         del self.leaving[job.index]

@@ -13,22 +13,19 @@ did not have to do again, since their work so far was kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import product
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from clearway.simulation.engine import Outcome, Replay
 
 BOUND_S = 600.0
 
-MEASURES: dict[str, Callable[[Outcome], float]] = {
-    "wait_s": lambda outcome: outcome.wait_s,
-    "response_s": lambda outcome: outcome.response_s,
-    "slowdown": lambda outcome: outcome.slowdown,
-    "bounded_slowdown": lambda outcome: max(1.0, outcome.response_s / max(outcome.job.run_s, BOUND_S)),
-}
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,7 @@ class Spread:
     largest: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
+    def of(cls, values: Sequence[float] | Floats) -> Spread:
         array = np.asarray(values, dtype=float)
         p5, p25, median, p75, p95 = (float(cut) for cut in np.percentile(array, (5, 25, 50, 75, 95)))
         return cls(float(array.mean()), median, p5, p25, p75, p95, float(array.max()))
@@ -94,32 +91,53 @@ class Measures:
 def measure(replay: Replay) -> Measures:
     """Of all jobs; of regular and urgent ones where there are both; and of the regular ones by width and length."""
     outcomes = replay.outcomes
-    categories = Categories.of_machine(replay.nodes)
-    groups: dict[str, list[Outcome]] = {"all": list(outcomes)}
-    urgent = [outcome for outcome in outcomes if outcome.job.urgent]
-    regular = [outcome for outcome in outcomes if not outcome.job.urgent]
-    if urgent:
-        groups |= {"regular": regular, "urgent": urgent}
-    for name in ("narrow-short", "narrow-long", "wide-short", "wide-long"):
-        groups[name] = [outcome for outcome in regular if categories.name(outcome) == name]
+    preempted = [outcome for outcome in outcomes if outcome.preemptions]
+    preemptions = sum(outcome.preemptions for outcome in preempted)
+    columns = _columns(outcomes)
     begin_s = min((outcome.job.submit_s for outcome in outcomes), default=0)
     end_s = max((outcome.end_s for outcome in outcomes), default=0)
     capacity_node_s = replay.nodes * (end_s - begin_s) or 1
-    preemptions = sum(outcome.preemptions for outcome in outcomes)
+    groups = _groups(outcomes, Categories.of_machine(replay.nodes))
     return Measures(
         scheduler=replay.scheduler,
         nodes=replay.nodes,
         jobs={
-            name: (len(group), {measure: Spread.of([of(each) for each in group]) for measure, of in MEASURES.items()})
+            name: (int(group.sum()), {measure: Spread.of(values[group]) for measure, values in columns.items()})
             for name, group in groups.items()
-            if group
+            if group.any()
         },
-        urgent_lateness=max((outcome.slowdown for outcome in urgent), default=None),
+        urgent_lateness=float(columns["slowdown"][groups["urgent"]].max()) if "urgent" in groups else None,
         utilisation=replay.busy_node_s / capacity_node_s,
         productive_utilisation=sum(each.job.size * each.job.run_s for each in outcomes) / capacity_node_s,
-        lost_node_h=sum(each.job.size * each.lost_s for each in outcomes) / 3_600,
-        saved_node_h=sum(each.job.size * each.saved_s for each in outcomes) / 3_600,
+        lost_node_h=sum(each.job.size * each.lost_s for each in preempted) / 3_600,
+        saved_node_h=sum(each.job.size * each.saved_s for each in preempted) / 3_600,
         preemptions=preemptions,
         preemptions_per_job=preemptions / len(outcomes) if outcomes else 0.0,
-        preempted_jobs=sum(outcome.preemptions > 0 for outcome in outcomes),
+        preempted_jobs=len(preempted),
     )
+
+
+def _columns(outcomes: Sequence[Outcome]) -> dict[str, Floats]:
+    """Each measure of all jobs."""
+    run_s = np.array([outcome.job.run_s for outcome in outcomes], dtype=float)
+    response_s = np.array([outcome.response_s for outcome in outcomes], dtype=float)
+    return {
+        "wait_s": response_s - run_s,
+        "response_s": response_s,
+        "slowdown": response_s / run_s,
+        "bounded_slowdown": np.maximum(1.0, response_s / np.maximum(run_s, BOUND_S)),
+    }
+
+
+def _groups(outcomes: Sequence[Outcome], categories: Categories) -> dict[str, npt.NDArray[np.bool_]]:
+    """Which jobs belong to each category."""
+    urgent = np.array([outcome.job.urgent for outcome in outcomes], dtype=bool)
+    wide = np.array([outcome.job.size > categories.wide_above for outcome in outcomes], dtype=bool)
+    long = np.array([outcome.job.run_s > categories.long_above_s for outcome in outcomes], dtype=bool)
+    groups = {"all": np.ones(len(outcomes), dtype=bool)}
+    if urgent.any():
+        groups |= {"regular": ~urgent, "urgent": urgent}
+    widths, lengths = {"narrow": ~wide, "wide": wide}, {"short": ~long, "long": long}
+    for (width, of_width), (length, of_length) in product(widths.items(), lengths.items()):
+        groups[f"{width}-{length}"] = of_width & of_length & ~urgent
+    return groups

@@ -11,7 +11,7 @@ asked for (``learn_limit``) before jobs leave for an array.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, takewhile
 
@@ -32,10 +32,11 @@ class ArrayTasks:
         self._known: frozenset[str] = frozenset()
         self._unasked: list[tuple[int, str]] | None = None  # arrays with their waiting tasks, the smallest first
         self._limits: dict[str, int] = {}
+        self._found: tuple[Sequence[Job], frozenset[str], list[Job]] | None = None
 
-    def to_ask(self, jobs: Iterable[Job]) -> list[str]:
+    def to_ask(self, jobs: Sequence[Job]) -> list[str]:
         """Ids of tasks, or of arrays, of which tasks may be hidden."""
-        jobs = tuple(jobs)
+        jobs = self._of_arrays(jobs)
         arrays = {job.array_job_id: job.pending_tasks for job in jobs if job.array_job_id and job.pending_tasks > 1}
         if self._unasked is None:
             self._unasked = sorted((tasks, array) for array, tasks in arrays.items() if tasks <= MOST_TASKS)
@@ -45,21 +46,32 @@ class ArrayTasks:
         part = takewhile(lambda each: each[0] <= MOST_TASKS, zip(sums, self._unasked, strict=True))
         return [*hidden, *(array for _, (_, array) in part)][:MOST_ASKED]
 
-    def complete(self, jobs: Sequence[Job], answer: Iterable[Job], asked: Sequence[str]) -> list[Job]:
+    def complete(self, jobs: Sequence[Job], answer: Sequence[Job], asked: Sequence[str]) -> Sequence[Job]:
         """All jobs, with the tasks that were hidden; ``answer`` is what squeue told of those that it was asked of."""
         done = set(asked)
+        of_arrays = self._of_arrays(jobs)
+        own = [job for job in of_arrays if job.array_job_id is not None]
         self._unasked = [each for each in self._unasked or () if each[1] not in done]
-        seen = {job.job_id for job in jobs}
+        seen = {job.job_id for job in (jobs if answer else of_arrays)}
         hidden = {job.job_id: job for job in answer if job.job_id not in seen and job.state is JobState.PENDING}
         waiting = self._known - seen - done
-        running = {job.job_id for job in jobs if job.array_job_id is not None and job.state.holds_nodes}
+        running = {job.job_id for job in own if job.state.holds_nodes}
         self._known = frozenset(running | hidden.keys() | waiting)
         counts = Counter(job.array_job_id for job in hidden.values())
-        arrays = {job.array_job_id for job in jobs if _waits_in_array(job)}
-        told = {job.array_job_id or "": job.array_limit for job in jobs if job.array_limit}
+        arrays = {job.array_job_id for job in own if _waits_in_array(job)}
+        told = {job.array_job_id or "": job.array_limit for job in own if job.array_limit}
         self._limits = {array: limit for array, limit in (self._limits | told).items() if array in arrays}
-        shown = (self._as_array(job, counts[job.array_job_id]) for job in jobs)
+        if not hidden and all(self._as_array(job, 0) is job for job in own):
+            return jobs
+        shown = (job if job.array_job_id is None else self._as_array(job, counts[job.array_job_id]) for job in jobs)
         return [*shown, *(self._as_array(job, 0) for job in hidden.values())]
+
+    def _of_arrays(self, jobs: Sequence[Job]) -> list[Job]:
+        """Those of arrays, and tasks that were seen on nodes: found once for the same jobs."""
+        if self._found is None or self._found[0] is not jobs or self._found[1] != self._known:
+            found = [job for job in jobs if job.array_job_id is not None or job.job_id in self._known]
+            self._found = jobs, self._known, found
+        return self._found[2]
 
     def learn_limit(self, job: Job, text: str) -> Job:
         """An array with its limit from ``text``, what ``scontrol show job`` says of it."""
@@ -71,7 +83,9 @@ class ArrayTasks:
         if not _waits_in_array(job):
             return job
         limit = job.array_limit or self._limits.get(job.array_job_id or "", 0)
-        return replace(job, pending_tasks=max(1, job.pending_tasks - hidden), array_limit=limit)
+        tasks = max(1, job.pending_tasks - hidden)
+        changed = (tasks, limit) != (job.pending_tasks, job.array_limit)
+        return replace(job, pending_tasks=tasks, array_limit=limit) if changed else job
 
 
 def _waits_in_array(job: Job) -> bool:

@@ -1,12 +1,30 @@
 """What Clearway asks of Slurm. The facts behind each call are measured on real clusters (docs/explanation)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from math import inf
 from typing import Protocol
 
 from clearway.model.cluster import AdminLevel, ClusterSnapshot, Job, Reservation
+from clearway.model.errors import SlurmError
 from clearway.model.limits import Limits
+
+Failures = Mapping[str, SlurmError]  # what Slurm said of each job, by job_id, where a change was not done
+
+
+class JobChange(StrEnum):
+    """A change that many jobs can be given in one call."""
+
+    REQUEUE = "requeue"
+    CANCEL = "cancel"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    START_NOW = "start_now"
+    FIRST_IN_QUEUE = "first_in_queue"
+    USUAL_PRIORITY = "usual_priority"
+    SIGNAL_BATCH = "signal_batch"  # to the batch shell
+    SIGNAL_STEPS = "signal_steps"  # to every process of the job's steps
 
 
 class Fence(Protocol):
@@ -60,6 +78,19 @@ class SlurmBackend(Protocol):
 
     def job(self, job_id: str) -> Job | None:
         """One job, fresh; None when Slurm does not know it (any more)."""
+
+    def look_at(self, job_ids: Sequence[str]) -> tuple[Mapping[str, Job], Failures]:
+        """Many jobs, fresh, in one query where the backend can; jobs that Slurm does not know are absent.
+
+        Their excluded nodes are not read. The failures are of jobs that could not be looked at.
+        """
+
+    def change_jobs(self, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
+        """Give many jobs the same change, looking at all of them just before; what was not done, job by job.
+
+        For each job it is what the method of that name does for one, and what that would raise is returned. When Slurm
+        does not answer (``SlurmTimeoutError``), it is not known whether it was done. ``signal``: see ``signal``.
+        """
 
     def requeue(self, job: Job) -> None:
         """End this run of the job and put it back in the queue.

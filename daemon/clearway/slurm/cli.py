@@ -7,7 +7,6 @@ last task is named by its array and index: its own id would requeue the whole ar
 """
 
 import re
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,13 +17,18 @@ from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm.array_tasks import ArrayTasks
-from clearway.slurm.guarded_backend import Act, GuardedBackend
+from clearway.slurm.base import Failures
+from clearway.slurm.guarded_backend import GuardedBackend
+from clearway.slurm.job_changes import Act, Seen
+from clearway.slurm.job_lists import change_list
+from clearway.slurm.kept_records import JobRecords, NodeRecords, new_token
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
 from clearway.slurm.site_settings import NEVER
 
 # Excluded nodes hardly ever change; a fresh look at one job (``job``) always reads them.
 EXCLUDED_NODES_FOR_S = 300.0
+MOST_NEW = 500  # jobs that they are asked for by id; of more than these they are asked of all jobs
 
 _UNKNOWN_JOB = re.compile(r"Invalid job id")
 _ENDED = re.compile(r"Job has already finished|already completing or completed|Invalid job id")
@@ -49,7 +53,14 @@ class CliBackend(GuardedBackend):
         super().__init__(now, commands, RequeueDelay(now=now, sleep=sleep))
         self._excluded: dict[str, tuple[str, ...]] = {}
         self._excluded_at = NEVER
+        self._excluded_times = 0  # that they were asked for
+        self._seen: tuple[Sequence[Job], int] = ((), 0)  # the jobs of the last snapshot, and that number then
+        self._here: list[Job] = []
+        # Those that exclude some, as they were read and with these; by id: the same job is the same object again.
+        self._excluding: dict[str, tuple[Job, Job]] = {}
         self._array_tasks = ArrayTasks()
+        self._job_records = JobRecords()
+        self._node_records = NodeRecords()
 
     def detect_version(self) -> str:
         """Slurm's version as its client says ("22.05.8"); needs no controller."""
@@ -73,19 +84,33 @@ class CliBackend(GuardedBackend):
         """Nothing is kept open between commands."""
 
     def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:
-        text, token = self._squeue()
-        jobs, skipped = parse.read_jobs(text, token, self._job_columns)
-        asked, answer = self._array_tasks.to_ask(jobs), list[Job]()
+        read, skipped = self._read_jobs()
+        asked, answer = self._array_tasks.to_ask(read), list[Job]()
         if asked:
             text, token = self._squeue("--array", "--states=PENDING", f"--jobs={','.join(asked)}")
             answer, _ = parse.read_jobs(text, token, self._job_columns)
-        jobs = self._array_tasks.complete(jobs, answer, asked)
+        jobs = self._array_tasks.complete(read, answer, asked)
         # The details tell of GPUs in use.
-        nodes, skipped_nodes = parse.read_nodes(self._scontrol("--details", "show", "node"))
+        nodes, skipped_nodes = self._node_records.read(self._scontrol("--details", "show", "node"))
         queries = 2 + bool(asked) + self._refresh_excluded(jobs, now)
         # squeue lists the jobs of a federation that another cluster has started (REVOKED).
-        here = [self._with_excluded(job) for job in jobs if job.state is not JobState.ENDED]
-        return here, nodes, skipped + skipped_nodes, queries
+        seen = (jobs, self._excluded_times)
+        if self._seen[0] is not jobs or self._seen[1] != self._excluded_times:
+            excluded, self._seen = self._excluded, seen
+            self._here = [
+                self._with_excluded(job) if excluded.get(job.job_id) else job
+                for job in jobs
+                if job.state is not JobState.ENDED
+            ]
+        return self._here, nodes, skipped + skipped_nodes, queries
+
+    def _read_jobs(self) -> tuple[list[Job], list[Skipped]]:
+        try:
+            text, _ = self._squeue(token=self._job_records.token)
+        except SlurmError:
+            self._job_records.renew()  # what squeue says is told, and may quote the format
+            raise
+        return self._job_records.read(text, self._job_columns)
 
     def job(self, job_id: str) -> Job | None:
         found = self._look(job_id)
@@ -103,13 +128,13 @@ class CliBackend(GuardedBackend):
         self._skipped_reservations = tuple(skipped)
         return tuple(found)
 
-    def _squeue(self, *options: str) -> tuple[str, str]:
+    def _squeue(self, *options: str, token: str = "") -> tuple[str, str]:
         """Output of squeue and the token in its separators.
 
         The format travels in the environment: every user of this machine can read arguments, and could
         then put the token into a job's Comment before squeue has its answer.
         """
-        token = secrets.token_hex(8)
+        token = token or new_token()
         argv = ["squeue", "--all", "--local", "--noheader", "--noconvert", *options]
         try:
             return self._commands.run(argv, env={"SQUEUE_FORMAT2": parse.job_format(token, self._job_columns)}), token
@@ -127,66 +152,114 @@ class CliBackend(GuardedBackend):
             known = ""  # a release that does not tell
         return parse.job_columns(known)
 
-    def _look(self, job_id: str) -> tuple[Job, str] | None:
-        """The job as it is now, and how to name it to scontrol; None when Slurm does not know it."""
-        if not job_id.isdecimal():
-            raise SlurmRefusedError(f"{job_id!r} is not a job id")
-        text, token = self._squeue("--states=all", f"--jobs={job_id}")
-        rows, _ = parse.split_rows(text, token, self._job_columns)
-        # For an array or a heterogeneous job squeue lists every part.
-        for row in rows:
-            if row["JobID"] == job_id:
-                try:
-                    job = parse.job_from_row(row)
-                except parse.FieldError as error:
-                    raise SlurmUnavailableError(f"job {job_id} cannot be read: {error}") from None
-                self._requeue_delay.saw(job)
-                return job, parse.job_target(row)
-        return None
+    def _look(self, job_id: str) -> Seen | None:
+        seen, failures = CliBackend._look_all(self, (job_id,))
+        for error in failures.values():
+            raise error
+        return seen.get(job_id)
 
-    def _refresh_excluded(self, jobs: list[Job], now: datetime) -> int:
+    def _look_all(self, job_ids: Sequence[str]) -> tuple[dict[str, Seen], Failures]:
+        failures: dict[str, SlurmError] = {
+            job_id: SlurmRefusedError(f"{job_id!r} is not a job id") for job_id in job_ids if not job_id.isdecimal()
+        }
+        asked = [job_id for job_id in job_ids if job_id not in failures]
+        rows: dict[str, dict[str, str]] = {}
+        try:
+            self._ask_for(asked, rows, "--states=all")
+            hidden = [job_id for job_id in asked if job_id not in rows]
+            if hidden and len(asked) > 1:  # tasks that squeue shows in the line of their array
+                self._ask_for(hidden, rows, "--array", "--states=all")
+        except SlurmError as error:
+            return {}, failures | dict.fromkeys(asked, error)
+        seen: dict[str, Seen] = {}
+        for job_id, row in rows.items():
+            try:
+                job = parse.job_from_row(row)
+            except parse.FieldError as error:
+                failures[job_id] = SlurmUnavailableError(f"job {job_id} cannot be read: {error}")
+            else:
+                self._requeue_delay.saw(job)
+                seen[job_id] = job, parse.job_target(row)
+        return seen, failures
+
+    def _ask_for(self, job_ids: Sequence[str], rows: dict[str, dict[str, str]], *options: str) -> None:
+        """Add the rows of these jobs. For an array or a heterogeneous job squeue lists every part."""
+        if job_ids:
+            text, token = self._squeue(*options, f"--jobs={','.join(job_ids)}")
+            wanted = set(job_ids)
+            found = parse.split_rows(text, token, self._job_columns)[0]
+            rows.update((row["JobID"], row) for row in reversed(found) if row["JobID"] in wanted)
+
+    def _refresh_excluded(self, jobs: Sequence[Job], now: datetime) -> int:
         """Ask for excluded nodes if a job is new or the last answer is old; how many queries it took.
 
         Of running jobs as well: wherever they are moved, they must not be sent there.
         """
-        asking = {job.job_id for job in jobs if job.state is JobState.PENDING or job.state.holds_nodes}
-        if not asking:
-            return 0
+        known, ended = self._excluded, JobState.ENDED
+        new = (
+            []
+            if jobs is self._seen[0]
+            else [job.job_id for job in jobs if job.job_id not in known and job.state is not ended]
+        )
         fresh = abs((now - self._excluded_at).total_seconds()) < EXCLUDED_NODES_FOR_S
-        if fresh and asking <= self._excluded.keys():
+        if fresh and not new:
             return 0
-        self._excluded = dict.fromkeys(asking, ())  # a job that is gone by now must not be asked for again
+        # A job that is gone by now must not be asked for again.
+        if fresh and len(new) <= MOST_NEW:
+            self._excluded |= dict.fromkeys(new, ())
+            try:
+                self._read_excluded(f"--jobs={','.join(new)}")
+            except SlurmRefusedError as error:
+                if not _UNKNOWN_JOB.search(str(error)):
+                    raise
+            return 1
+        self._excluded = {job.job_id: () for job in jobs if job.state is not ended}
+        self._excluding = {}
+        if not self._excluded:
+            return 0
         self._read_excluded()
         self._excluded_at = now
         return 1
 
     def _read_excluded(self, *options: str) -> None:
-        token = secrets.token_hex(8)
+        token = new_token()
         text = self._commands.run(
             ["squeue", "--all", "--local", "--noheader", *options],
             env={"SQUEUE_FORMAT": parse.excluded_nodes_format(token)},
         )
         found, _ = parse.read_excluded_nodes(text, token)
+        self._excluded_times += 1
         self._excluded.update(found)
 
     def _with_excluded(self, job: Job) -> Job:
         excluded = self._excluded.get(job.job_id, ())
-        return replace(job, excluded_nodes=excluded) if excluded else job
+        if not excluded:
+            return job
+        known = self._excluding.get(job.job_id)
+        if known is None or known[0] is not job or known[1].excluded_nodes != excluded:
+            known = self._excluding[job.job_id] = (job, replace(job, excluded_nodes=excluded))
+        return known[1]
 
     def _act(self, act: Act, target: str, value: str = "") -> None:
-        update = ("scontrol", "--oneliner", "update", f"JobId={target}")
+        for error in CliBackend._act_all(self, act, (target,), value).values():
+            raise error
+
+    def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
+        listed = ",".join(targets)
+        update = ("scontrol", "--oneliner", "update", f"JobId={listed}")
         commands: dict[Act, tuple[str, ...]] = {
-            Act.CANCEL: ("scancel", target),
-            Act.SIGNAL_BATCH: ("scancel", f"--signal={value}", "--batch", target),
-            Act.SIGNAL_STEPS: ("scancel", f"--signal={value}", target),
-            Act.SUSPEND: ("scontrol", "--oneliner", "suspend", target),
-            Act.RESUME: ("scontrol", "--oneliner", "resume", target),
+            Act.CANCEL: ("scancel", *targets),
+            Act.SIGNAL_BATCH: ("scancel", f"--signal={value}", "--batch", *targets),
+            Act.SIGNAL_STEPS: ("scancel", f"--signal={value}", *targets),
+            Act.SUSPEND: ("scontrol", "--oneliner", "suspend", listed),
+            Act.RESUME: ("scontrol", "--oneliner", "resume", listed),
             Act.START_NOW: (*update, "StartTime=now"),
             Act.SET_PRIORITY: (*update, f"Priority={value}"),
-            Act.RELEASE: ("scontrol", "release", target),
+            Act.RELEASE: ("scontrol", "release", listed),
             Act.SET_RESERVATION: (*update, f"ReservationName={value}"),
+            Act.REQUEUE: ("scontrol", "--oneliner", "requeue", "Incomplete", listed),
         }
-        self._commands.change(commands[act])
+        return change_list(self._commands, commands[act], targets)
 
     def _has_ended(self, error: SlurmRefusedError) -> bool:
         return _ENDED.search(str(error)) is not None

@@ -7,58 +7,26 @@ does not run. Between the look and the act is a gap of some milliseconds that no
 """
 
 import math
-import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from enum import Enum, auto
 
 from clearway.eligibility.licenses import licenses_of
-from clearway.eligibility.node_counts import with_least_nodes
-from clearway.model.cluster import (
-    FIRST,
-    AdminLevel,
-    ClusterSnapshot,
-    Job,
-    JobState,
-    Node,
-    PowerSaving,
-    Reservation,
-    Skipped,
-)
-from clearway.model.errors import JobNotRunningError, SlurmRefusedError
+from clearway.model.cluster import AdminLevel, ClusterSnapshot, Job, Node, PowerSaving, Reservation, Skipped
+from clearway.model.errors import SlurmRefusedError
 from clearway.model.limits import Limits
 from clearway.slurm.base import Fence
+from clearway.slurm.job_changes import JobChanges
+from clearway.slurm.kept_records import LeastNodes
 from clearway.slurm.limits import LimitReader
 from clearway.slurm.parse import NodeStatus, boot_s, compress, over
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
 from clearway.slurm.site_settings import ConfigReader, TopologyReader, licenses_now
 
-_LEAVING = (JobState.PENDING, JobState.COMPLETING)
-_ON_NODES = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING)
 
-
-class Act(Enum):
-    """A change of one job, as a backend carries it out. The comment says what ``value`` is."""
-
-    CANCEL = auto()
-    SIGNAL_BATCH = auto()  # the signal's name, for the batch shell
-    SIGNAL_STEPS = auto()  # likewise, for the processes of the job's steps
-    SUSPEND = auto()
-    RESUME = auto()
-    START_NOW = auto()
-    SET_PRIORITY = auto()  # the priority
-    RELEASE = auto()
-    SET_RESERVATION = auto()  # the reservation's name; "" for none
-
-
-# A refusal of ``scontrol requeue`` that means success: the job waits already.
-_WAITS = re.compile(r"Job is pending execution")
-
-
-class GuardedBackend(ABC):
+class GuardedBackend(JobChanges):
     """The changes of ``SlurmBackend``. A backend says how to look and how to act."""
 
     def __init__(self, now: Callable[[], datetime], commands: Commands, requeue_delay: RequeueDelay) -> None:
@@ -68,7 +36,9 @@ class GuardedBackend(ABC):
         self._config = ConfigReader()
         self._topology = TopologyReader()
         self._limits = LimitReader()
+        self._least_nodes = LeastNodes()
         self._skipped_reservations: tuple[Skipped, ...] = ()  # part of the next snapshot
+        self._before: ClusterSnapshot | None = None
 
     def fenced_by(self, fence: Fence) -> None:
         """A backend asks it in what ``_act`` and the like give to Slurm, after everything that may take time."""
@@ -77,21 +47,6 @@ class GuardedBackend(ABC):
     @abstractmethod
     def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:
         """All jobs that hold nodes or wait, all nodes, what could not be read, and how many queries that took."""
-
-    @abstractmethod
-    def _look(self, job_id: str) -> tuple[Job, str] | None:
-        """The job as it is now, and how ``_act`` names it; None when Slurm does not know it."""
-
-    @abstractmethod
-    def _act(self, act: Act, target: str, value: str = "") -> None: ...
-
-    @abstractmethod
-    def _has_ended(self, error: SlurmRefusedError) -> bool:
-        """Whether Slurm refuses because the job has ended."""
-
-    def _requeue(self, target: str) -> None:
-        """Requeue what ``target`` names, unless it has ended."""
-        self._commands.change(["scontrol", "--oneliner", "requeue", "Incomplete", target])
 
     def _set_reason(self, node: str, reason: str) -> None:
         self._commands.change(["scontrol", "--oneliner", "update", f"NodeName={node}", f"Reason={reason}"])
@@ -122,9 +77,9 @@ class GuardedBackend(ABC):
         priorities, power_saving, config_queries = self._config.read(self._commands.run, taken_at)
         topology, topology_queries = self._topology.read(self._commands.run, jobs, taken_at)
         licenses, license_queries = licenses_now(self._commands.run, jobs)
-        return ClusterSnapshot(
+        snapshot = ClusterSnapshot(
             taken_at=taken_at,
-            jobs=tuple(with_least_nodes(jobs, nodes)),
+            jobs=self._least_nodes.of(jobs, nodes),
             nodes=tuple(_with_boot(node, power_saving) for node in nodes),
             skipped=(*skipped, *self._skipped_reservations),
             queries=queries + config_queries + topology_queries + license_queries,
@@ -134,92 +89,12 @@ class GuardedBackend(ABC):
             slurm_version=self._config.version,
             power_saving=power_saving,
         )
+        snapshot.take_indexes(self._before)
+        self._before = snapshot
+        return snapshot
 
     def limits(self, jobs: Sequence[Job]) -> Limits:
         return self._limits.read(self._commands.run, jobs, self._now())
-
-    def requeue(self, job: Job) -> None:
-        current, target = self._known(job.job_id)
-        if current.state in _LEAVING:
-            return
-        _require_run(current, job, *_ON_NODES)
-        if current.state is JobState.SUSPENDED:
-            # Requeued while suspended it would wait held (JobHeldAdmin), and its TERM handler could not run.
-            self._act(Act.RESUME, target)
-        try:
-            self._requeue(_for_scontrol(current))
-        except SlurmRefusedError as error:
-            if not _WAITS.search(str(error)):
-                raise
-
-    def cancel(self, job: Job) -> None:
-        current, target = self._known(job.job_id)
-        if current.state is JobState.COMPLETING:
-            return
-        if current.state is JobState.PENDING and job.state is not JobState.PENDING:
-            return  # the run is over; what waits now is not what was decided on
-        _require_run(current, job, JobState.PENDING, *_ON_NODES)
-        require_unchanged(current, job)
-        self._act_unless_ended(Act.CANCEL, target)
-
-    def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:
-        if not re.fullmatch(r"[A-Z][A-Z0-9]*", signal, re.ASCII):
-            raise SlurmRefusedError(f"{signal!r} is not a signal")
-        current, target = self._known(job.job_id)
-        _require_run(current, job, JobState.RUNNING)
-        self._act(Act.SIGNAL_BATCH if batch_only else Act.SIGNAL_STEPS, target, signal)
-
-    def suspend(self, job: Job) -> None:
-        self._suspend_or_resume(job, Act.SUSPEND, JobState.RUNNING, JobState.SUSPENDED)
-
-    def resume(self, job: Job) -> None:
-        self._suspend_or_resume(job, Act.RESUME, JobState.SUSPENDED, JobState.RUNNING)
-
-    def _suspend_or_resume(self, job: Job, act: Act, before: JobState, after: JobState) -> None:
-        current, target = self._known(job.job_id)
-        _require_run(current, job, before, after)
-        if current.state is before:
-            self._act(act, target)
-
-    def start_now(self, job_id: str) -> None:
-        current, target = self._known(job_id)
-        if current.state is not JobState.PENDING:  # set while COMPLETING it would be lost without a word
-            raise SlurmRefusedError(f"job {job_id} is {current.raw_state}; only a waiting job can start now")
-        self._requeue_delay.before_start(current)
-        self._act(Act.START_NOW, target)
-
-    def first_in_queue(self, job_id: str) -> None:
-        _, target = self._known(job_id)
-        self._act(Act.SET_PRIORITY, target, str(FIRST))
-
-    def usual_priority(self, job_id: str) -> None:
-        found = self._look(job_id)
-        if found is not None and found[0].state is not JobState.ENDED and found[0].priority == FIRST:
-            self._act_unless_ended(Act.RELEASE, found[1])
-
-    def attach(self, job_id: str, reservation: str) -> None:
-        current, target = self._known(job_id)
-        if current.reservation != reservation:
-            self._act(Act.SET_RESERVATION, target, checked(reservation))
-
-    def detach(self, job_id: str) -> None:
-        found = self._look(job_id)
-        if found is not None and found[0].reservation is not None and found[0].state is not JobState.ENDED:
-            self._act_unless_ended(Act.SET_RESERVATION, found[1])
-
-    def _known(self, job_id: str) -> tuple[Job, str]:
-        """As ``_look``. Raises JobNotRunningError when the job has ended."""
-        found = self._look(job_id)
-        if found is None or found[0].state is JobState.ENDED:
-            raise JobNotRunningError(f"job {job_id} has ended")
-        return found
-
-    def _act_unless_ended(self, act: Act, target: str) -> None:
-        try:
-            self._act(act, target)
-        except SlurmRefusedError as error:
-            if not self._has_ended(error):
-                raise
 
     def create_reservation(self, reservation: Reservation) -> None:
         if reservation.end_time <= self._now():
@@ -289,27 +164,6 @@ class GuardedBackend(ABC):
         return AdminLevel(word) if word in set(AdminLevel) else AdminLevel.NONE
 
 
-def require_unchanged(current: Job, decided: Job) -> None:
-    """Raise where a job was to be cancelled because it could not be requeued, and now it can."""
-    if current.can_be_requeued and not decided.can_be_requeued:
-        raise SlurmRefusedError(f"job {current.job_id} can be requeued now, so it is not cancelled")
-
-
-def _for_scontrol(job: Job) -> str:
-    """How scontrol names exactly this job: an array's last task has the id of the array, which would mean all tasks."""
-    return job.job_id if job.array_job_id is None else f"{job.array_job_id}_{job.array_task_id}"
-
-
 def _with_boot(node: Node, saving: PowerSaving) -> Node:
     found = None if node.available or not saving.resume_s else boot_s(node.raw_state, saving)
     return node if found is None else replace(node, boot_s=found)
-
-
-def _require_run(current: Job, decided: Job, *states: JobState) -> None:
-    """Raise unless the job is in one of these states and still in the run that a decision was made for."""
-    if current.state not in states:
-        raise JobNotRunningError(f"job {current.job_id} is {current.raw_state}")
-    if current.run != decided.run:
-        raise JobNotRunningError(
-            f"job {current.job_id} is in another run: restart {current.restart_count}, started {current.start_time}"
-        )

@@ -106,6 +106,7 @@ class Commands:
         # Some releases print an error and exit with status 0 all the same.
         if process.returncode != 0 or "Invalid job format specification" in message:
             raise error_from(argv[0], message, process.returncode)
+        del process  # it holds the answer as well, in pieces; that of a large cluster has some 60 MB
         return out.decode("utf-8", errors="replace")
 
     def _communicate(self, process: subprocess.Popen[bytes], limit_s: float) -> tuple[bytes, bytes]:

@@ -13,9 +13,11 @@ from clearway.model.cluster import Job, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm import pyslurm_records as records
-from clearway.slurm.base import Fence
+from clearway.slurm.base import Failures, Fence
 from clearway.slurm.error_numbers import ENDED, RefusedError
-from clearway.slurm.guarded_backend import Act, GuardedBackend
+from clearway.slurm.guarded_backend import GuardedBackend
+from clearway.slurm.job_changes import Act
+from clearway.slurm.job_lists import change_list
 from clearway.slurm.parse import FieldError
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.pyslurm_process import COMMAND, WorkerProcess
@@ -86,6 +88,12 @@ class PyslurmBackend(GuardedBackend):
     def _look(self, job_id: str) -> tuple[Job, str] | None:
         current = self.job(job_id)
         return None if current is None else (current, job_id)
+
+    def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
+        if act is not Act.REQUEUE:
+            return super()._act_all(act, targets, value)
+        argv = ["scontrol", "--oneliner", "requeue", "Incomplete", ",".join(targets)]
+        return change_list(self._commands, argv, targets)
 
     def _act(self, act: Act, target: str, value: str = "") -> None:
         call, arguments = act.name.lower(), dict[str, object]()

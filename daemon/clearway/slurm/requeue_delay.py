@@ -30,7 +30,7 @@ class RequeueDelay:
     def saw_all(self, jobs: Iterable[Job]) -> None:
         """All jobs of a snapshot; those that are not among them are forgotten."""
         now = self._now()
-        keys = (_requeue_of(job) for job in jobs)
+        keys = (_requeue_of(job) for job in jobs if job.restart_count)
         self._since = {key: self._since.get(key, now) for key in keys if key}
 
     def saw(self, job: Job) -> None:

@@ -18,15 +18,18 @@ from clearway.model.cluster import ClusterSnapshot, Job, Node, Reservation, Skip
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm import rest_records as records
-from clearway.slurm.base import Fence
+from clearway.slurm.base import Failures, Fence
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.error_numbers import ENDED, INVALID_JOB_ID, RefusedError
-from clearway.slurm.guarded_backend import Act
+from clearway.slurm.job_changes import Act, Seen
 from clearway.slurm.process import checked
 from clearway.slurm.rest_client import RestClient
 from clearway.slurm.rest_reading import ALL, JobReader, NodeReader, list_of
 from clearway.slurm.rest_tokens import FileToken, MadeToken, NoToken, TokenSource
 from clearway.slurm.site_settings import Run
+
+# slurmrestd refuses the number of a job of a federation as no job's (measured on 26.05); it lists such jobs, though.
+FIRST_OF_FEDERATION = 2**26
 
 LIMITS = "read limits, without which no job leaves for an urgent one"
 
@@ -104,6 +107,10 @@ class RestBackend(CliBackend):
     def _look(self, job_id: str) -> tuple[Job, str] | None:
         if not job_id.isdecimal() or not job_id.isascii():
             raise SlurmRefusedError(f"{job_id!r} is not a job id")
+        if _of_federation(job_id):
+            self._need_commands("look at one job of a federation")
+            seen = super()._look(job_id)
+            return seen and (seen[0], f"{job_id} {seen[1]}")
         try:
             document = self._client.read(f"/job/{job_id}", **ALL)
         except RefusedError as error:
@@ -121,14 +128,24 @@ class RestBackend(CliBackend):
                 return job, f"{job_id} {named}"
         return None
 
-    def _requeue(self, target: str) -> None:
-        if not self._client.offer.requeue:
-            self._need_commands("requeue jobs")
-            super()._requeue(target)
-            return
-        self._client.change("POST", "/jobs/requeue", {"jobs": [target], "flags": ["Incomplete"]})
+    def _look_all(self, job_ids: Sequence[str]) -> tuple[dict[str, Seen], Failures]:
+        return self._look_at_each(job_ids)
+
+    def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
+        if act is Act.REQUEUE and self._has_commands and not self._client.offer.requeue:
+            return super()._act_all(act, targets, value)
+        return self._act_on_each(act, targets, value)
 
     def _act(self, act: Act, target: str, value: str = "") -> None:
+        if _of_federation(target):
+            self._need_commands("change a job of a federation")
+            super()._act(act, target.partition(" ")[2] or target, value)
+            return
+        if act is Act.REQUEUE:
+            if not self._client.offer.requeue:
+                self._need_commands("requeue jobs")
+            self._client.change("POST", "/jobs/requeue", {"jobs": [target], "flags": ["Incomplete"]})
+            return
         job_id, _, named = target.partition(" ")
         signals = {Act.SIGNAL_BATCH: "BATCH_JOB", Act.SIGNAL_STEPS: "FULL_STEPS_ONLY"}
         if act in (Act.SUSPEND, Act.RESUME):
@@ -240,6 +257,11 @@ class RestBackend(CliBackend):
     def _need_commands(self, what: str) -> None:
         if not self._has_commands:
             raise SlurmRefusedError(f"this slurmrestd cannot {what}, and Slurm's commands are not installed here")
+
+
+def _of_federation(target: str) -> bool:
+    """Of a job id, or of what ``_act`` is given: it begins with the number of the job or of its array."""
+    return int(target.partition(" ")[0].partition("_")[0]) >= FIRST_OF_FEDERATION
 
 
 def _number(value: int) -> dict[str, object]:

@@ -7,10 +7,11 @@ from typing import Any, Generic, Protocol
 
 from clearway.estimates.history import HistoryStore
 from clearway.model.audit import AuditCheck, Audited, AuditRow
+from clearway.model.case import Case
 from clearway.model.involvement import Involvement
 from clearway.model.leadership import Leader, Lease
 from clearway.model.notice import Channel, Notice, Waiting
-from clearway.model.operations import EvictionState, Operation, StepRecord, Usage
+from clearway.model.operations import EvictionState, Operation, StepLog, StepRecord, Usage
 from clearway.model.orders import MoveKind
 from clearway.model.plan import Explanation, OperationPlan
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
@@ -65,10 +66,13 @@ class Store(HistoryStore, Protocol):
         What ``tell`` says of the operation as stored must be told: it is stored in the same transaction.
         """
 
-    def save_eviction(self, eviction: Operation, notices: Sequence[Notice] = ()) -> None:
+    def save_eviction(
+        self, eviction: Operation, notices: Sequence[Notice] = (), log: StepLog | None = None
+    ) -> tuple[int, ...]:
         """Store where an eviction and its preemptions stand (added preemptions and a new plan included).
 
-        ``notices`` must be told of it, and are stored in the same transaction.
+        ``notices`` must be told of it, and are stored in the same transaction; so is the ``log`` of its steps. Returns
+        the ids of the steps that this begins, in their order.
         Raises ``StoreError`` for one that has ended, or that another writer has changed since ``cycle_state``.
         """
 
@@ -151,6 +155,9 @@ class Store(HistoryStore, Protocol):
     def explanation(self, eviction_id: int) -> Explanation | None:
         """Of the newest plan that has one; None when there is none, or no such eviction."""
 
+    def explanations(self, eviction_ids: Iterable[int]) -> dict[int, Explanation]:
+        """As ``explanation``, of several; evictions without any are absent."""
+
     def unexplained(self, since: datetime) -> tuple[int, ...]:
         """Evictions planned since then whose present plan has no explanation, the oldest first; a bounded number."""
 
@@ -222,6 +229,15 @@ class Store(HistoryStore, Protocol):
 
     def save_tests_of(self, job: str, *, own: str | None = None, limit: int = 5) -> tuple[SaveTest, ...]:
         """Of a job, by either form of its id, newest first; ``own``: only where the job was this user's."""
+
+    def keep_case(self, case: Case) -> None:
+        """Store it, in place of that of the same job and beginning."""
+
+    def open_cases(self) -> tuple[Case, ...]:
+        """Those that are still followed, the oldest first."""
+
+    def cases_since(self, at: datetime, limit: int = 1_000) -> tuple[Case, ...]:
+        """Those that began since then or are still followed, newest first."""
 
     def preemption_counts(self, job_ids: Iterable[str]) -> dict[str, int]:
         """How often each job has passed its point of no return in an eviction; jobs without any are absent."""

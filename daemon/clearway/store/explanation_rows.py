@@ -1,5 +1,6 @@
 """The rows of ``explanations``: at most one for each plan."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from sqlalchemy import Connection, and_, insert, select
@@ -29,6 +30,17 @@ def newest(connection: Connection, eviction_id: int) -> Explanation | None:
     )
     document = connection.execute(query).scalar_one_or_none()
     return None if document is None else load(Explanation, document)
+
+
+def newest_of(connection: Connection, eviction_ids: Iterable[int]) -> dict[int, Explanation]:
+    """Of the newest plan of each that has one; evictions without any are absent."""
+    query = (
+        select(EXPLANATIONS.c.eviction_id, EXPLANATIONS.c.document)
+        .where(EXPLANATIONS.c.eviction_id.in_(tuple(eviction_ids)))
+        .order_by(EXPLANATIONS.c.revision)
+    )
+    documents = {row.eviction_id: row.document for row in connection.execute(query)}
+    return {eviction_id: load(Explanation, document) for eviction_id, document in documents.items()}
 
 
 def missing(connection: Connection, since: datetime) -> tuple[int, ...]:

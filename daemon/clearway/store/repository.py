@@ -19,11 +19,12 @@ from sqlalchemy.exc import IntegrityError
 
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.model.notice import Notice
-from clearway.model.operations import EvictionState, Operation, StepRecord
+from clearway.model.operations import EvictionState, Operation, StepLog
 from clearway.model.plan import OperationPlan
 from clearway.model.transitions import O
 from clearway.store import (
     audit_rows,
+    case_rows,
     explanation_rows,
     history_rows,
     involvement_rows,
@@ -36,6 +37,7 @@ from clearway.store import (
     rolling_rows,
     rows,
     save_test_rows,
+    step_rows,
     taking_rows,
 )
 from clearway.store.base import CycleState, Judgement
@@ -43,7 +45,7 @@ from clearway.store.database import open_database
 from clearway.store.leased_store import LeasedStore, method
 from clearway.store.plan_cache import PlanCache
 from clearway.store.serialise import load
-from clearway.store.tables import EVICTIONS, KEPT_VALUES, PLANS, REQUESTS, ROLLING_DRAINS, STEPS
+from clearway.store.tables import EVICTIONS, KEPT_VALUES, PLANS, REQUESTS, ROLLING_DRAINS
 from clearway.store.types import UtcDateTime
 
 _OPEN = [state for state in EvictionState if not state.terminal]
@@ -106,7 +108,9 @@ class SqlStore(LeasedStore):
         self._versions[eviction_id] = 0
         return created
 
-    def save_eviction(self, eviction: Operation, notices: Sequence[Notice] = ()) -> None:
+    def save_eviction(
+        self, eviction: Operation, notices: Sequence[Notice] = (), log: StepLog | None = None
+    ) -> tuple[int, ...]:
         """Writes only what differs from what is stored: after a step that is one row or two.
 
         Stores the plan of a new revision; a plan that is stored is never changed, nor is an eviction that has ended.
@@ -130,8 +134,9 @@ class SqlStore(LeasedStore):
                 connection.execute(insert(PLANS).values(rows.plan_values(eviction_id, revision, eviction.plan)))
             written = preemption_rows.write(connection, eviction_id, eviction.preemptions)
             notice_rows.add(connection, notices)
+            begun = () if log is None else step_rows.write(connection, eviction_id, log)
             if not changes and not written:
-                return
+                return begun
             if stored.state.terminal:
                 raise StoreError(f"eviction {eviction_id} is {stored.state.value}: what has ended is not changed")
             same = and_(EVICTIONS.c.eviction_id == eviction_id, EVICTIONS.c.version == stored.version)
@@ -139,6 +144,7 @@ class SqlStore(LeasedStore):
             if connection.execute(update(EVICTIONS).where(same).values(changes)).rowcount != 1:
                 raise StoreError(f"eviction {eviction_id} was changed by another writer just now")
         self._versions[eviction_id] = stored.version + 1
+        return begun
 
     def eviction(self, eviction_id: int) -> Operation:
         with self._database.reading() as connection:
@@ -209,6 +215,7 @@ class SqlStore(LeasedStore):
     forget_plans = method(proposal_rows.forget_plans, writes=True)
     explain_plan = method(explanation_rows.write, writes=True)
     explanation = method(explanation_rows.newest)
+    explanations = method(explanation_rows.newest_of)
     unexplained = method(explanation_rows.missing)
 
     def _operations(
@@ -245,31 +252,10 @@ class SqlStore(LeasedStore):
 
     # Steps
 
-    def begin_step(self, eviction_id: int, job_id: str | None, kind: str, at: datetime, detail: str = "") -> int:
-        values = {"eviction_id": eviction_id, "job_id": job_id, "kind": kind, "intended_at": at}
-        with self._leading() as connection:
-            result = connection.execute(insert(STEPS).values(values | {"result": "", "detail": detail}))
-            return rows.new_id(result)
-
-    def finish_step(self, step_id: int, at: datetime, result: str, detail: str = "") -> None:
-        """An empty detail leaves what was said when the step began."""
-        values: dict[str, Any] = {"finished_at": at, "result": result}
-        if detail:
-            values["detail"] = detail
-        with self._leading() as connection:
-            done = connection.execute(update(STEPS).where(STEPS.c.step_id == step_id).values(values))
-            if done.rowcount != 1:
-                raise StoreError(f"no step {step_id}")
-
-    def add_event(self, eviction_id: int, job_id: str | None, at: datetime, detail: str) -> None:
-        values = {"eviction_id": eviction_id, "job_id": job_id, "kind": "event", "intended_at": at}
-        with self._leading() as connection:
-            connection.execute(insert(STEPS).values(values | {"finished_at": at, "result": "ok", "detail": detail}))
-
-    def steps(self, eviction_id: int) -> tuple[StepRecord, ...]:
-        query = select(STEPS).where(STEPS.c.eviction_id == eviction_id).order_by(STEPS.c.step_id)
-        with self._database.reading() as connection:
-            return tuple(rows.record_from(StepRecord, row) for row in connection.execute(query))
+    begin_step = method(step_rows.begin, writes=True)
+    finish_step = method(step_rows.finish, writes=True)
+    add_event = method(step_rows.add_event, writes=True)
+    steps = method(step_rows.of_eviction)
 
     # Requests
 
@@ -296,6 +282,10 @@ class SqlStore(LeasedStore):
     save_test = method(save_test_rows.find)
     save_tests_since = method(save_test_rows.since)
     save_tests_of = method(save_test_rows.of_job)
+
+    keep_case = method(case_rows.keep, writes=True)
+    open_cases = method(case_rows.open_ones)
+    cases_since = method(case_rows.since)
 
     # What preemption has cost so far
 
@@ -374,4 +364,5 @@ class SqlStore(LeasedStore):
             history_rows.prune(connection, before)
             rolling_rows.prune(connection, before)
             save_test_rows.prune(connection, before)
+            case_rows.prune(connection, before)
         return pruned

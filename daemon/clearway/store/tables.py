@@ -291,6 +291,17 @@ SAVE_TESTS = _table(
     Index(None, "ended_at"),
 )
 
+# What the report is made from (``model.case.Case``): one row for each urgent job that was planned for.
+CASES = _table(
+    "cases",
+    Column("job_id", Name(ID_LENGTH), primary_key=True),
+    Column("began_at", UtcDateTime, primary_key=True),
+    Column("closed_at", UtcDateTime),  # NULL: it is still followed
+    _given("document", LongText),  # the whole case; its jobs are bounded in number
+    Index(None, "began_at"),
+    Index(None, "closed_at"),
+)
+
 # Small JSON values by key.
 KEPT_VALUES = _table("kept_values", Column("name", Name(), primary_key=True), _given("document", LongText))
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import singledispatchmethod
 
 from clearway.drain.rolling import newly_skipped
-from clearway.model.claims import Restart, read_claims
+from clearway.model.claims import CLAIM, Restart, read_claims
 from clearway.model.clock import Clock
 from clearway.model.cluster import JobState
 from clearway.model.errors import ClearwayError
@@ -173,8 +173,7 @@ class LogLines:
     def _tell_unread(self, report: CycleReport) -> None:
         found = {(f"{item.kind} record", item.ident): item.why for item in report.snapshot.skipped}
         for job in report.snapshot.jobs:
-            error = read_claims(job)[1]
-            if error:
+            if CLAIM in job.comment and (error := read_claims(job)[1]):
                 found["comment", job.display_id] = error
         fresh = sorted(found.keys() - self._unread)
         for what, ident in fresh[:_MOST_LINES]:

@@ -13,7 +13,7 @@ from prometheus_client.exposition import generate_latest
 
 import clearway
 from clearway.config.configuration import Config, Mode
-from clearway.model.claims import read_claims
+from clearway.model.claims import CLAIM, read_claims
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.events import CommandGiven, CycleCut, CycleFailed, Event, HandlingFailed
 from clearway.model.report import CycleReport
@@ -117,7 +117,9 @@ class _DaemonMetrics:
         self._families.set_tally("quarantined", (each.subject.value for each in report.quarantined))
         self._families.set("clock_doubted", bool(report.clock_doubt))
         self._families.set("lease_epoch", report.epoch or 0)
-        self._families.set("unreadable_claims", sum(1 for job in snapshot.jobs if read_claims(job)[1]))
+        self._families.set(
+            "unreadable_claims", sum(1 for job in snapshot.jobs if CLAIM in job.comment and read_claims(job)[1])
+        )
         self._families.set_tally("unreadable_records", (_record(item.kind) for item in snapshot.skipped))
         skipped = frozenset((item.kind, item.ident) for item in snapshot.skipped)
         for kind, _ in skipped - self._skipped:

@@ -137,10 +137,12 @@ def _periods(distribution: Distribution, strategy: Strategy, count: int) -> tupl
 
 def best_periods(distribution: Distribution, costs: Costs, strategy: Strategy, most: int = MOST_PERIODS) -> int:
     """The number of requests up to ``most`` of least expected cost; the least number among equals."""
-    return min(
-        range(1, most + 1),
-        key=lambda count: (_expected_cost(*_periods(distribution, strategy, count), distribution, costs), count),
-    )
+    return min(range(1, most + 1), key=lambda count: (periodic_cost(distribution, costs, strategy, count), count))
+
+
+def periodic_cost(distribution: Distribution, costs: Costs, strategy: Strategy, count: int) -> float:
+    """The expected cost of a periodic strategy with ``count`` requests."""
+    return _expected_cost(*_periods(distribution, strategy, count), distribution, costs)
 
 
 def plan(

@@ -45,6 +45,9 @@ def test_a_plan_made_anew_is_explained_anew(store: SqlStore) -> None:
     store.explain_plan(first.eviction_id, 1, again)
     assert store.explanation(first.eviction_id) == again
     assert store.unexplained(NOW) == ()
+    store.create_eviction(eviction(created_at=after(10)))
+    assert store.explanations({first.eviction_id, first.eviction_id + 1, 99}) == {first.eviction_id: again}
+    assert store.explanations(()) == {}
 
 
 def test_an_explanation_goes_with_its_eviction(store: SqlStore) -> None:

@@ -125,6 +125,16 @@ def test_the_end(state: E, fields: dict[str, Any], expected: E) -> None:
     assert phase(e, observation(None, placed=False)) == (expected, None)
 
 
+@pytest.mark.parametrize("state", [E.RETURNING, E.CANCELLING])
+def test_a_preemptor_that_is_not_seen_is_let_out_before_the_end(state: E) -> None:
+    """Where its placement has ended by itself: a job that asks for one that is gone could never start."""
+    e = begun(state)
+    seen = observation(None, placed=False, hidden=True)
+    assert phase(e, seen) is None  # preempted jobs are still out: this is not the end
+    e = replace(e, preemptions=tuple(replace(p, state=S.RETURNED) for p in e.preemptions))
+    assert phase(e, seen) == (state, Command.DELETE_PLACEMENT)
+
+
 def test_the_start_is_told_beside_the_deadline() -> None:
     found = next_phase(begun(E.STARTING), observation(STARTS), after(31), WATCH_S)
     assert isinstance(found, Phase)

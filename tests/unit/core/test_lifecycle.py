@@ -232,6 +232,14 @@ def test_checkpointing(claims: str, context: StepContext, expected: Step | None)
     assert found == expected
 
 
+def test_a_job_that_saves_itself_since_it_was_to_be_asked_is_not_asked_again() -> None:
+    """The daemon died in the middle of a batch: some of its jobs had been asked."""
+    told = chosen(f"{SIGNAL},state=saving,asked={T}")
+    assert step(S.CHECKPOINTING, told, Action.APP_CHECKPOINT, asked_at=NOW) is None
+    asks = Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT)
+    assert step(S.CHECKPOINTING, told, Action.APP_CHECKPOINT, asked_at=after(60)) == asks  # what it says is older
+
+
 def test_a_request_that_was_intended_and_not_made_is_made() -> None:
     found = step(S.CHECKPOINTING, chosen(SIGNAL), Action.APP_CHECKPOINT, asked_at=after(-1))
     assert found == Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT)

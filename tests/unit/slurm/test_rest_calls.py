@@ -16,6 +16,7 @@ from clearway.slurm.rest import LIMITS, RestBackend
 from tests.unit.slurm.fake_slurm import FakeSlurm
 from tests.unit.slurm.fake_slurmrestd import ALL_24_11, NOW, FakeSlurmrestd, job, node, number, offering, refusal
 from tests.unit.slurm.fences import TestFence
+from tests.unit.slurm.test_hostile import GOOD
 
 FIRST_NOW = job(5, "PENDING", priority=number(FIRST))
 SECONDS = int(NOW.timestamp())
@@ -270,3 +271,27 @@ def test_a_slurmrestd_that_knows_nothing_known_here() -> None:
     assert "offers no jobs" in (FakeSlurmrestd(offer={"paths": 7}).backend().available() or "")
     with pytest.raises(SlurmUnavailableError, match="no object"):
         FakeSlurmrestd(offer=["?"]).backend().snapshot()
+
+
+def test_a_job_of_a_federation_takes_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is listed by slurmrestd, which knows no such number; nor would it be asked for a change."""
+    ours = 67108865
+    slurm, commands = FakeSlurmrestd(job(ours)), FakeSlurm(rows=[GOOD | {"JobID": str(ours)}])
+    slurm.answers = {("GET", f"/job/{ours}"): refusal(2017, "Invalid job id specified", 404)}
+    backend = slurm.backend()
+    with pytest.raises(SlurmRefusedError, match="cannot look at one job of a federation"):
+        backend.job(str(ours))
+    monkeypatch.setattr(backend, "_commands", commands)
+    monkeypatch.setattr(backend, "_has_commands", True)
+    run = backend.job(str(ours))
+    assert run is not None
+    backend.attach(str(ours), "r")
+    backend.signal(run, "USR1", batch_only=True)
+    backend.requeue(run)
+    assert [change.split()[:2] for change in commands.changes] == [
+        ["scontrol", "update"],
+        ["scancel", "--signal=USR1"],
+        ["scontrol", "requeue"],
+    ]
+    assert all(str(ours) in change for change in commands.changes)
+    assert not slurm.changes

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.experiments.sweeps.base import Sweep, Task
+from clearway.experiments.sweeps.base import Answered, Sweep, Task
 from clearway.experiments.sweeps.local import local_workers
 from clearway.model.errors import TraceError
 
@@ -35,10 +36,19 @@ class Shuffled:
 
 @given(st.integers(0, 12).flatmap(lambda count: st.permutations(range(count))))
 def test_answers_are_in_the_order_of_the_tasks_whoever_finishes_first(order: list[int]) -> None:
-    told: list[tuple[int, int, str]] = []
-    sweep = Sweep(Shuffled(order), lambda *progress: told.append(progress))
+    told: list[Answered] = []
+    sweep = Sweep(Shuffled(order), told.append)
     assert sweep(pow, [(place, 2) for place in range(len(order))], str) == [n * n for n in range(len(order))]
-    assert told == [(done, len(order), str(place * place)) for done, place in enumerate(order, 1)]
+    assert [(each.done, each.total) for each in told] == [(done, len(order)) for done in range(1, len(order) + 1)]
+    assert [each.what for each in told] == [str(place * place) for place in order]
+
+
+@given(st.integers(1, 12).flatmap(lambda count: st.permutations(range(count))))
+def test_a_task_counts_for_as_much_as_it_weighs(order: list[int]) -> None:
+    told: list[Answered] = []
+    Sweep(Shuffled(order), told.append)(pow, [(place, 2) for place in range(len(order))], str, lambda task: 1 + task[0])
+    weights = list(accumulate(1 + place for place in order))
+    assert [each.share for each in told] == pytest.approx([done / weights[-1] for done in weights])
 
 
 def with_all_others(folder: str, workers: int) -> int:

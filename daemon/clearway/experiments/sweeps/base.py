@@ -29,18 +29,40 @@ class Workers(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """How far a sweep is after an answer. ``share``: of the work, as the tasks' weights count it."""
+
+    done: int
+    total: int
+    what: str  # the task that was answered last
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sweep:
-    """``tell`` is told after every answer how many there are, of how many, and which came last."""
+    """``tell`` is told after every answer how far the sweep is."""
 
     workers: Workers
-    tell: Callable[[int, int, str], None] = lambda _done, _total, _what: None
+    tell: Callable[[Answered], None] = lambda _: None
 
-    def __call__(self, function: Callable[..., T], tasks: Sequence[Task], what: Callable[[T], str]) -> list[T]:
-        """The answers in the order of the tasks; ``what`` names one for ``tell``."""
+    def __call__(
+        self,
+        function: Callable[..., T],
+        tasks: Sequence[Task],
+        what: Callable[[T], str],
+        weight: Callable[[Task], float] = lambda _: 1.0,
+    ) -> list[T]:
+        """The answers in the order of the tasks.
+
+        ``what`` names one for ``tell``, ``weight`` says how long a task takes beside others.
+        """
         found: dict[int, T] = {}
+        weights = [weight(task) for task in tasks]
+        whole, done = sum(weights), 0.0
         for place, answer in self.workers.answers(function, tasks):
             found[place] = answer
-            self.tell(len(found), len(tasks), what(answer))
+            done += weights[place]
+            self.tell(Answered(len(found), len(tasks), what(answer), done / whole))
         return [found[place] for place in range(len(tasks))]
 
 

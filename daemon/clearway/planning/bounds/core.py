@@ -15,6 +15,7 @@ from typing import Self
 
 import numpy as np
 
+from clearway.planning.bounds.alike import first_alike
 from clearway.planning.bounds.relaxation import NEVER, Bound, Flags, Ints, Relaxation
 from clearway.planning.bounds.search import Doubt
 from clearway.planning.dp.node_time_tables import NodeTimeTables
@@ -36,21 +37,21 @@ class _Core:
         owners = relaxation.owners
         numbers = np.bincount(owners[picks], minlength=len(items))
         timed = np.bincount(owners[picks & relaxation.timed], minlength=len(items))
-        certain = ((numbers == 1) & ~stay & (timed == 0)).tolist()
+        certain = (numbers == 1) & ~stay & (timed == 0)
         alive, firsts = picks.tolist(), relaxation.firsts.tolist()
-        self.forced: list[Pick] = []
-        self.items: list[Item] = []
-        for index in np.flatnonzero(numbers).tolist():
+
+        def left(index: int) -> Item:
             item = items[index]
-            if numbers[index] < len(item.picks):
-                flags = alive[firsts[index] : firsts[index] + len(item.picks)]
-                item = item._replace(picks=tuple(compress(item.picks, flags)))
-            if certain[index]:
-                self.forced.append(item.picks[0])
-            else:
-                self.items.append(item)
+            if numbers[index] == len(item.picks):
+                return item
+            flags = alive[firsts[index] : firsts[index] + len(item.picks)]
+            return item._replace(picks=tuple(compress(item.picks, flags)))
+
+        self.forced: list[Pick] = [left(index).picks[0] for index in np.flatnonzero(certain).tolist()]
         self._freed = sum([pick.nodes for pick in self.forced])
         self._part = replace(part, missing=part.missing - self._freed)
+        needed = first_alike(relaxation, picks & ~certain[owners], self._part)
+        self.items: list[Item] = [left(index) for index in needed.tolist()]
         self._tables: NodeTimeTables | None = None
         self.cells = len(self.items) * (part.last_step + 1) * max(0, self._part.missing)
 

@@ -76,7 +76,8 @@ def _by_core(contest: Contest, windows: Sequence[Window], passes: int) -> Solved
     stages = [window for window in windows if window.missing]
     if not items or not stages or passes * _cells(items, stages) < CORE_CELLS:
         return None
-    return solve_by_core(items, stages)
+    most = max(stage.missing for stage in stages)
+    return solve_by_core(without_superfluous(items, most, contest.sometimes), stages)
 
 
 def _by_tables(windows: Sequence[Window], labels: int) -> tuple[Solved, int]:

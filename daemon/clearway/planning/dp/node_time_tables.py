@@ -21,24 +21,27 @@ from clearway.planning.formulation.windows import Taken, Window
 class NodeTimeTables:
     """Solves windows that have the same items; in each a node is missing at least, and enough can be freed."""
 
-    def __init__(self, items: Sequence[Item], windows: Sequence[Window], forced: Sequence[Pick] = ()) -> None:
+    def __init__(
+        self, items: Sequence[Item], windows: Sequence[Window], forced: Sequence[Pick] = (), least: int | None = None
+    ) -> None:
+        """``least``: the least number of missing nodes that is asked for; None: that of these windows."""
         self._items = items
         self._forced = forced
         nodes, steps, _, _, ways = zip(*[pick for item in items for pick in item.picks], strict=True)
-        self._base = base = 1 + len(items) * max(map(len, ways))  # value = lost work x base + preemptees
+        self._base = 1 + len(items) * max(map(len, ways))  # value = lost work x base + preemptees
         node_unit, self._step_unit = gcd(*set(nodes)), gcd(*set(steps)) or 1
         last_step = max([window.last_step for window in windows])
         if max(steps) < last_step:
             last_step = min(last_step, sum([max([pick.steps for pick in item.picks]) for item in items]))
-        last_row = last_step // self._step_unit
+        self._last_row, self._node_unit = last_step // self._step_unit, node_unit
         columns = [-(-window.missing // node_unit) for window in windows]
         self._steps = self._scaled(node_unit, max(columns))
-        self._tables = SuffixTables(self._steps, max(columns), min(columns), last_row + 1)
+        fewest = min(columns) if least is None else -(-least // node_unit)
+        self._tables = SuffixTables(self._steps, max(columns), fewest, self._last_row + 1)
         self._goals: dict[int, Goal] = {}
-        for window, column in zip(windows, columns, strict=True):
-            by_row = _goals(self._tables, column, base)
-            rows = ((step, min(step // self._step_unit, last_row)) for step in window.deadlines)
-            self._goals |= {step: goal for step, row in rows if (goal := by_row[row]) is not None}
+        if least is None:
+            for window in windows:
+                self._goals |= self._goals_of(window)
 
     @property
     def costs(self) -> Mapping[int, tuple[int, int, int]]:
@@ -51,12 +54,29 @@ class NodeTimeTables:
             for step, (row, _, value) in self._goals.items()
         }
 
+    @property
+    def whole(self) -> bool:
+        """Whether the tables are all in memory, so that ``answers_for`` may be called again and again."""
+        return self._tables.whole
+
     def answers(self) -> dict[int, Taken]:
         """The plan of every deadline that has one; to be called once."""
-        goals = list(dict.fromkeys(self._goals.values()))
-        picks = walk(self._items, self._steps, self._tables, goals)
+        return self._plans(self._goals)
+
+    def answers_for(self, window: Window) -> dict[int, Taken]:
+        """As ``answers``, where this many nodes are missing: no fewer than ``least``, no more than the tables hold."""
+        return self._plans(self._goals_of(window))
+
+    def _plans(self, goals: Mapping[int, Goal]) -> dict[int, Taken]:
+        each = list(dict.fromkeys(goals.values()))
+        picks = walk(self._items, self._steps, self._tables, each)
         plans = {goal: _plan([*of_goal, *self._forced]) for goal, of_goal in picks.items()}
-        return {step: plans[goal] for step, goal in self._goals.items()}
+        return {step: plans[goal] for step, goal in goals.items()}
+
+    def _goals_of(self, window: Window) -> dict[int, Goal]:
+        by_row = _goals(self._tables, -(-window.missing // self._node_unit), self._base)
+        rows = ((step, min(step // self._step_unit, self._last_row)) for step in window.deadlines)
+        return {step: goal for step, row in rows if (goal := by_row[row]) is not None}
 
     def _scaled(self, node_unit: int, columns: int) -> list[list[Step]]:
         """The picks of each item in units of the common divisors."""

@@ -97,8 +97,13 @@ class SuffixTables:
         values: Table = self._first_block[0][begin : begin + self.rows] - self._zero[: self.rows]
         return list(values.tolist())
 
+    @property
+    def whole(self) -> bool:
+        """Whether all tables are kept: then ``blocks`` may be asked for again and again."""
+        return self._block >= len(self._items)
+
     def blocks(self) -> Iterator[tuple[int, list[Cells]]]:
-        """Once: for items start, start+1 ... the tables that follow each, f_{start+1}, f_{start+2} ...
+        """For items start, start+1 ... the tables that follow each, f_{start+1} ...; once, unless they are ``whole``.
 
         A block's tables hold until the next block is asked for.
         """

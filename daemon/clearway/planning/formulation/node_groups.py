@@ -68,8 +68,7 @@ def items_of(window: Window) -> list[Item] | None:
     if shares_nodes(window):
         found = grouped_items(thresholds(window), window, LABELS_LIMIT)
         return found.items if found.complete else None
-    jobs = max(window.ways, default=0) + 1
-    items = [_single(rank, nodes, window, _BITS * (jobs - rank)) for (rank,), nodes in window.classes.items()]
+    items = [_single(rank, nodes, window, 0) for (rank,), nodes in window.classes.items()]
     return sorted([item for item in items if item.picks], key=_BY_FIRST)
 
 
@@ -107,10 +106,11 @@ def grouped_items(
 
 
 def _single(rank: int, nodes: int, window: Window, bits: int) -> Item:
+    """Of single jobs alone no preferences are compared (``bits`` is 0): each would be as long as there are jobs."""
     last_step = window.last_step
     new = tuple.__new__  # a named tuple's own constructor takes more than twice as long
     picks = [
-        new(Pick, (nodes, way[0], way[1], 1 << (bits - 1 - way[2]), (way,)))
+        new(Pick, (nodes, way[0], way[1], 1 << (bits - 1 - way[2]) if bits else 0, (way,)))
         for way in window.ways[rank]  # in the order of preference
         if way[0] <= last_step
     ]

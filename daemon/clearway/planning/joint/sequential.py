@@ -2,9 +2,11 @@
 
 Model: see ``several``. What earlier requests are given is gone, and what their jobs leave over is free. The time of
 their checkpoints on the file system has passed, and jobs have gone on ending meanwhile: the next request's delay is
-shorter by that time, and so are the times after which jobs end.
+shorter by that time, and so are the times after which jobs end. Requests that are alike (see ``alike``) are served as
+one; where that cannot be, each half of them as one.
 
-Cost: one solution for each request.
+Cost: one solution for each group of requests that are alike; where not all can be served, up to twice as many as there
+are requests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,18 +18,25 @@ from clearway.model.plan import CurvePoint
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.formulation.narrowed import candidates_on, with_options
+from clearway.planning.joint.alike import MOST_GROUPS, as_one, groups_of, handed_out
 from clearway.planning.joint.requests import Allocation, Request, holders_of
 
 
 def in_turn(requests: Sequence[Request], planner: Planner) -> tuple[Allocation, ...]:
     """The allocations of those requests that can be served so, the most pressing first."""
-    taken = _Taken(requests)
-    allocations = []
-    for request in sorted(requests, key=lambda request: (request.problem.max_delay_s, request.job_id)):
-        allocation = taken.serve(request, planner)
+    waiting = groups_of(requests, MOST_GROUPS)
+    taken = _Taken([group[0] for group in waiting])
+    allocations, served = [], []
+    while waiting:
+        group = waiting.pop(0)
+        allocation = taken.serve(as_one(group), planner)
         if allocation is not None:
             allocations.append(allocation)
-    return tuple(allocations)
+            served.append(group)
+        elif len(group) > 1:
+            half = len(group) // 2
+            waiting[:0] = [group[:half], group[half:]]
+    return handed_out(allocations, served)
 
 
 _BY_JOB_ID = attrgetter("job_id")
@@ -44,6 +53,8 @@ class _Taken:
 
     def serve(self, request: Request, planner: Planner) -> Allocation | None:
         problem, free = self._left_for(request)
+        if problem.nodes_needed > sum(each.nodes for each in problem.candidates):
+            return None
         point = planner.solve(problem).choose()
         if point is None:
             return None

@@ -152,8 +152,8 @@ class Clearway(Wfp):
             self.remove(job)
         self.start_in_order()
         free += kept
-        self.queue[:0] = planned
-        self.sizes[:0] = [job.size for job in planned]
+        if planned:
+            self.renew(planned + self.queue)
 
     def _plan(self, waiting: list[ReplayedJob]) -> None:
         by_id = {str(job.job_id): job for _, _, job in self.machine.running} | {str(job.job_id): job for job in waiting}

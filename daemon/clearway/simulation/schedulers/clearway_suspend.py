@@ -21,7 +21,6 @@ The default configuration suspends and never kills, and gives an urgent job no d
 good choices the planner takes that with the fewest jobs, where UJFB takes those with longest to run.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clearway.config import plugins
@@ -121,7 +120,7 @@ class ClearwaySuspend(Easy):
             if job.size > len(machine.free) + len(machine.kept_for(beside)):
                 return
             machine.start(job, beside=beside)
-            del self.queue[0], self.sizes[0]
+            self.remove(job)
             self.seen = 0
             self.open, self.room = None, []
 
@@ -173,8 +172,8 @@ class ClearwaySjf(ClearwaySuspend):
     """It backfills by the shortest limit instead of by submission: urgent jobs may overtake first, then short ones."""
 
     name = "clearway-sjf"
+    reorders = True
 
-    def backfill(self, fitting: Sequence[int], window_s: float) -> list[int]:
+    def in_turn(self, places: list[int]) -> list[int]:
         queue = self.queue
-        order = sorted(fitting, key=lambda i: (not queue[i].urgent, queue[i].limit_s, i))
-        return sorted(super().backfill(order, window_s))
+        return sorted(places, key=lambda i: (not queue[i].urgent, queue[i].limit_s, i))

@@ -64,7 +64,7 @@ class Conservative:
             self._place(job)
 
     def _place(self, job: ReplayedJob) -> None:
-        limit_s = job.return_s + job.limit_s - job.done_s
+        limit_s = job.lasts_s
         start_s = self.profile.earliest(job.size, limit_s)
         self.profile.take(start_s, start_s + limit_s, job.size)
         self.place_s[job.index] = start_s
@@ -81,5 +81,5 @@ class Conservative:
             old_s = self.place_s[index]
             if not profile.room_before(job.size, old_s):
                 continue
-            profile.take(old_s, old_s + job.return_s + job.limit_s - job.done_s, -job.size)
+            profile.take(old_s, old_s + job.lasts_s, -job.size)
             self._place(job)

@@ -5,25 +5,33 @@ nodes will then be left over (extra). A later job that fits now starts if it end
 more than the extra nodes. Source: Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime
 estimates in scheduling the IBM SP2 with backfilling", as the UJFB paper cites it.
 
-Cost: a pass over the queue when nodes have become free. A submission alone costs O(1): as long as no job leaves,
-the shadow time and the extra nodes stay what they are. A job that was refused then is refused again, since every
-refusal only grows with the clock. The pass compares whole numbers in a list beside the queue, and is left out when
-fewer nodes are free than the smallest waiting job needs.
+Cost: a pass over the queue when nodes have become free. A submission alone costs O(1): as long as no job leaves, the
+shadow time and the extra nodes stay what they are. A job that was refused then is refused again, since every refusal
+only grows with the clock. The pass compares numbers that stand beside the queue, in one step each where the queue is
+long. The reservation is found only when a waiting job behind the first fits: until then nothing that it depends on
+changes.
 """
 
+from array import array
 from collections.abc import Sequence
 from math import inf
+
+import numpy as np
 
 from clearway.simulation.machine import ReplayedJob
 from clearway.simulation.schedulers.fcfs import Fcfs
 
+_LONG = 48  # so many to look at take numpy as long as a loop
+
 
 class Easy(Fcfs):
     name = "easy"
+    reorders = False  # those that may overtake go by submission
 
     def __init__(self) -> None:
         super().__init__()
-        self.sizes: list[int] = []  # of the queue's jobs
+        self.sizes = array("q")  # of the queue's jobs
+        self.lasts = array("d")  # likewise: how long each takes by its limit, in seconds
         self.seen = 0  # so many of the queue were looked at since nodes became free
         self.shadow_s: float = inf
         self.extra = 0
@@ -31,6 +39,7 @@ class Easy(Fcfs):
     def submitted(self, job: ReplayedJob) -> None:
         self.queue.append(job)
         self.sizes.append(job.size)
+        self.lasts.append(job.limit_s)
 
     def ended(self, job: ReplayedJob) -> None:  # noqa: ARG002 - any job's end frees nodes
         self.seen = 0
@@ -44,6 +53,18 @@ class Easy(Fcfs):
         """Into the queue, all of which is to be looked at again."""
         self.queue.insert(place, job)
         self.sizes.insert(place, job.size)
+        self.lasts.insert(place, job.lasts_s)
+        self.seen = 0
+
+    def remove(self, job: ReplayedJob) -> None:
+        place = self.queue.index(job)
+        del self.queue[place], self.sizes[place], self.lasts[place]
+
+    def renew(self, queue: list[ReplayedJob]) -> None:
+        """Another queue in place of this one, all of which is to be looked at."""
+        self.queue = queue
+        self.sizes = array("q", [job.size for job in queue])
+        self.lasts = array("d", [job.lasts_s for job in queue])
         self.seen = 0
 
     def schedule(self) -> None:
@@ -58,65 +79,105 @@ class Easy(Fcfs):
                 if not queue:
                     return
                 free = len(machine.free)
-            self.shadow_s = -inf
+            self.shadow_s = -inf  # not known yet
             seen = 1
         self.seen = last = len(queue)
-        if seen == last or not free:
-            self.seen = last
+        if seen == last or not free or (seen + 1 == last and sizes[seen] > free):  # as after most submissions
             return
-        fitting = [i for i in range(seen, last) if sizes[i] <= free]
-        if not fitting:
-            return
-        if self.shadow_s < 0:
-            self.shadow_s, self.extra = self.reservation(queue[0])
-        taken = self.backfill(fitting, self.shadow_s - machine.now_s)
-        for i in reversed(taken):
-            del queue[i], sizes[i]
-        self.seen = last - len(taken)
+        taken = self._backfill(seen, free) if last - seen <= _LONG else self._backfill_many(seen, free)
+        if taken:
+            lasts = self.lasts
+            for i in sorted(taken, reverse=True):
+                del queue[i], sizes[i], lasts[i]
+            self.seen = last - len(taken)
 
     def _start_first(self, free: int) -> None:
         """Those at the head of the queue that fit so many nodes."""
-        queue, sizes, started = self.queue, self.sizes, 0
+        queue, start, started = self.queue, self.machine.start, 0
         for job in queue:
             free -= job.size
             if free < 0:
                 break
-            self.machine.start(job)
+            start(job)
             started += 1
-        del queue[:started], sizes[:started]
+        del queue[:started], self.sizes[:started], self.lasts[:started]
+
+    def _reserve(self) -> tuple[float, int]:
+        """How long the first job will still wait at most, and the nodes that will be left then."""
+        if self.shadow_s < 0:
+            self.shadow_s, self.extra = self.reservation(self.queue[0])
+        return self.shadow_s - self.machine.now_s, self.extra
 
     def reservation(self, head: ReplayedJob) -> tuple[float, int]:
         """When the first job will start at the latest, and how many nodes will be left then."""
         machine = self.machine
-        missing = head.size - len(machine.free)
-        shadow_s = inf
-        for end_s, size in machine.free_later():
-            if end_s > shadow_s:
-                break
-            missing -= size
-            if missing <= 0:
-                shadow_s = end_s
+        missing, shadow_s = head.size - len(machine.free), inf
+        if machine.kept or machine.leaving:
+            for end_s, size in machine.free_later():
+                if end_s > shadow_s:
+                    break
+                missing -= size
+                if missing <= 0:
+                    shadow_s = end_s
+        else:  # the same, without a list made for it
+            for end_s, _, job in machine.running:
+                if end_s > shadow_s:
+                    break
+                missing -= job.size
+                if missing <= 0:
+                    shadow_s = end_s
         return shadow_s, -missing
 
-    def backfill(self, fitting: Sequence[int], window_s: float) -> list[int]:
-        """Start those of these places in the queue that may overtake; the places of those started, ascending."""
-        machine, queue, extra = self.machine, self.queue, self.extra
-        free = len(machine.free)
-        taken = []
-        for i in fitting:
-            job = queue[i]
-            size = job.size
+    def _backfill(self, seen: int, free: int) -> list[int]:
+        """Start those jobs from this place in the queue on that may overtake; the places of those started."""
+        sizes, started = self.sizes, []
+        places: Sequence[int] = range(seen, len(self.queue))
+        if self.reorders:
+            places = self.in_turn([i for i in places if sizes[i] <= free])
+        queue, lasts, start, window_s, extra = self.queue, self.lasts, self.machine.start, 0.0, -1
+        for i in places:
+            size = sizes[i]
             if size > free:
                 continue
-            if job.limit_s + job.return_s - job.done_s > window_s:  # of a preempted job: what is left of it
+            if extra < 0:  # not known before a job fits
+                window_s, extra = self._reserve()
+            if lasts[i] > window_s:
                 if size > extra:
                     continue
                 extra -= size
-            machine.start(job)
+            start(queue[i])
             free -= size
+            started.append(i)
+        if started:
+            self.extra = extra
+        return started
+
+    def _backfill_many(self, seen: int, free: int) -> list[int]:
+        """The same, with few steps where few of very many may overtake."""
+        sizes, lasts = np.frombuffer(self.sizes, np.int64), np.frombuffer(self.lasts, np.float64)
+        window_s, extra = self._reserve()
+        taken: list[int] = []
+        places = np.arange(seen, len(sizes))
+        while True:
+            of_places = sizes[places]
+            places = places[(of_places <= min(extra, free)) | ((of_places <= free) & (lasts[places] <= window_s))]
+            if not len(places):
+                break
+            if not taken:
+                places = np.asarray(self.in_turn(places.tolist())) if self.reorders else places
+            i, places = int(places[0]), places[1:]
+            job = self.queue[i]
+            if self.lasts[i] > window_s:
+                extra -= job.size
+            self.machine.start(job)
+            free -= job.size
             taken.append(i)
         self.extra = extra
         return taken
+
+    def in_turn(self, places: list[int]) -> list[int]:
+        """Where the scheduler ``reorders``: how the jobs at these places go that may overtake."""
+        return places
 
 
 class ShortestJobFirstBackfill(Easy):
@@ -126,7 +187,8 @@ class ShortestJobFirstBackfill(Easy):
     """
 
     name = "sjf-backfill"
+    reorders = True
 
-    def backfill(self, fitting: Sequence[int], window_s: float) -> list[int]:
+    def in_turn(self, places: list[int]) -> list[int]:
         queue = self.queue
-        return sorted(super().backfill(sorted(fitting, key=lambda i: (queue[i].limit_s, i)), window_s))
+        return sorted(places, key=lambda i: (queue[i].limit_s, i))

@@ -21,9 +21,7 @@ class Wfp(Easy):
 
     def order(self) -> None:
         """The queue by rank; all of it is to be looked at."""
-        self.queue.sort(key=self.rank)
-        self.sizes = [job.size for job in self.queue]
-        self.seen = 0
+        self.renew(sorted(self.queue, key=self.rank))
 
     def rank(self, job: ReplayedJob) -> tuple[float, ...]:
         return (-wfp_score(job, self.machine.now_s), job.index)
@@ -31,10 +29,6 @@ class Wfp(Easy):
     def start(self, job: ReplayedJob) -> None:
         self.machine.start(job)
         self.remove(job)
-
-    def remove(self, job: ReplayedJob) -> None:
-        place = self.queue.index(job)
-        del self.queue[place], self.sizes[place]
 
     def start_in_order(self) -> None:
         if self.queue:

@@ -10,6 +10,7 @@ The paper does not say where in a month its moments lie; here every second that 
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from random import Random
 
@@ -24,8 +25,23 @@ BUSY = 0.75
 TSUNAMI = ((128, 600), (256, 390), (512, 240))  # processors, seconds: Table 1
 
 
-def urgent_jobs(trace: Trace, nodes: int, seed: int, processors_per_node: int = 1) -> tuple[TraceJob, ...]:
+def held_nodes(trace: Trace, nodes: int) -> list[tuple[int, int]]:
+    """When how many nodes are held: the second of each event, and the number from then on."""
+    held: list[tuple[int, int]] = []
+
+    def watch(machine: Machine) -> None:
+        held.append((int(machine.now_s), machine.used))
+
+    replay(trace.jobs, nodes, Fcfs(), observe=watch)
+    return held
+
+
+def urgent_jobs(
+    trace: Trace, nodes: int, seed: int, processors_per_node: int = 1, *, held: Sequence[tuple[int, int]] | None = None
+) -> tuple[TraceJob, ...]:
     """The urgent jobs to add to a trace that counts nodes of so many processors; their ids follow its largest.
+
+    ``held``: what ``held_nodes`` says of them, where that is known.
 
     Raises:
         SimulationError: the machine is smaller than every urgent job.
@@ -36,12 +52,7 @@ def urgent_jobs(trace: Trace, nodes: int, seed: int, processors_per_node: int = 
         raise SimulationError(
             f"no urgent job to inject fits {nodes:,} nodes: the smallest asks for {TSUNAMI[0][0]} processors"
         )
-    used: list[tuple[int, int]] = []
-
-    def watch(machine: Machine) -> None:
-        used.append((int(machine.now_s), machine.used))
-
-    replay(trace.jobs, nodes, Fcfs(), observe=watch)
+    used = held_nodes(trace, nodes) if held is None else held
     rng = Random(f"urgent-{trace.name}-{seed}")  # noqa: S311 - a simulation, not a secret
     first_s, last_s = trace.jobs[0].submit_s, trace.jobs[-1].submit_s
     next_id = max(job.job_id for job in trace.jobs) + 1
@@ -59,7 +70,7 @@ def urgent_jobs(trace: Trace, nodes: int, seed: int, processors_per_node: int = 
     return tuple(drawn)
 
 
-def _busy(used: list[tuple[int, int]], begin_s: int, end_s: int, least: float) -> list[tuple[int, int]]:
+def _busy(used: Sequence[tuple[int, int]], begin_s: int, end_s: int, least: float) -> list[tuple[int, int]]:
     """The stretches of a period in which at least so many nodes are held."""
     stretches = [
         (max(at_s, begin_s), min(until_s, end_s))

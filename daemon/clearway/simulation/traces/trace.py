@@ -101,6 +101,8 @@ class Trace:
 
     def on_nodes(self, processors_per_node: int) -> Trace:
         """The same jobs on whole nodes of so many processors."""
+        if processors_per_node == 1:
+            return self
         return replace(self, jobs=tuple(replace(j, size=math.ceil(j.size / processors_per_node)) for j in self.jobs))
 
     def with_exact_limits(self) -> Trace:

@@ -5,7 +5,7 @@ It must never change another field, and what cannot be read becomes a ``Skipped`
 guess: a record that was misread could be acted upon.
 """
 
-from clearway.slurm.parse.fields import FieldError
+from clearway.slurm.parse.fields import FieldError, Reading, together
 from clearway.slurm.parse.gres import Gpus, gpus, gpus_asked, spread_asked, wants_whole, without_parts
 from clearway.slurm.parse.hostlist import compress, expand
 from clearway.slurm.parse.jobs import (
@@ -21,6 +21,9 @@ from clearway.slurm.parse.jobs import (
     job_target,
     read_excluded_nodes,
     read_jobs,
+    read_record,
+    split_columns,
+    split_records,
     split_rows,
     unread_job,
 )
@@ -28,8 +31,10 @@ from clearway.slurm.parse.licenses import read_licenses
 from clearway.slurm.parse.nodes import (
     NodeStatus,
     node_from_record,
+    node_lines,
     node_status,
     over,
+    read_node,
     read_nodes,
     read_reservations,
     reason_in_force,
@@ -40,10 +45,11 @@ from clearway.slurm.parse.power import boot_s, read_power_saving
 from clearway.slurm.parse.topology import read_leaf_switches
 
 __all__ = [
-    "JOB_COLUMNS", "TARGET_COLUMNS", "FieldError", "Gpus", "NodeStatus", "Row", "boot_s", "compress", "even_cpus",
-    "excluded_nodes_format", "expand", "gpus", "gpus_asked", "job_columns", "job_format", "job_from_row", "job_state",
-    "job_target", "node_from_record", "node_status", "over", "read_excluded_nodes", "read_jobs", "read_leaf_switches",
-    "read_licenses", "read_nodes", "read_power_saving", "read_reservations", "reason_in_force",
-    "reservation_from_record", "split_rows", "spread_asked", "status_from_record", "unread_job", "wants_whole",
-    "without_parts",
+    "JOB_COLUMNS", "TARGET_COLUMNS", "FieldError", "Gpus", "NodeStatus", "Reading", "Row", "boot_s", "compress",
+    "even_cpus", "excluded_nodes_format", "expand", "gpus", "gpus_asked", "job_columns", "job_format",
+    "job_from_row", "job_state", "job_target", "node_from_record", "node_lines", "node_status", "over",
+    "read_excluded_nodes", "read_jobs", "read_leaf_switches", "read_licenses", "read_node", "read_nodes",
+    "read_power_saving", "read_record", "read_reservations", "reason_in_force", "reservation_from_record",
+    "split_columns", "split_records", "split_rows", "spread_asked", "status_from_record", "together", "unread_job",
+    "wants_whole", "without_parts",
 ]  # fmt: skip

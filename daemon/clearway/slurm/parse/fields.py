@@ -1,7 +1,7 @@
 """Single values as Slurm prints them: times, durations, sizes, numbers, "none" in its many spellings."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -29,6 +29,10 @@ class FieldError(ValueError):
     """A value that does not read as what it should be; its text says which and why."""
 
 
+# What one record tells: its key, what was read of it, and why it, or a part of it, could not be read.
+Reading = tuple[str, T | None, Skipped | None]
+
+
 def read_each(
     kind: str,
     records: Iterable[tuple[str, R]],
@@ -40,22 +44,47 @@ def read_each(
 ) -> tuple[list[T], list[Skipped]]:
     """What can be read of these records, which come with their keys; of two with one key neither can be trusted.
 
-    For a record that cannot be read ``may_hold_nodes`` is asked, and ``nodes_only`` for what stands for it, with its
-    ``nodes``.
+    See ``read_one``.
     """
+    readings = [read_one(kind, ident, record, read, may_hold_nodes, nodes_only) for ident, record in records]
+    return together(kind, readings, key)
+
+
+def read_one(
+    kind: str,
+    ident: str,
+    record: R,
+    read: Callable[[R], T],
+    may_hold_nodes: Callable[[R], bool] = lambda _: True,
+    nodes_only: Callable[[R], T | None] = lambda _: None,
+) -> Reading[T]:
+    """For a record that cannot be read ``may_hold_nodes`` is asked, and ``nodes_only`` for what stands for it.
+
+    That has its ``nodes``.
+    """
+    try:
+        return ident, read(record), None
+    except FieldError as error:
+        rest = nodes_only(record)
+        return ident, rest, Skipped(kind, ident[:80], str(error), may_hold_nodes(record), getattr(rest, "nodes", ()))
+
+
+def together(kind: str, readings: Sequence[Reading[T]], key: str = "name") -> tuple[list[T], list[Skipped]]:
+    """What was read; of two records with one key neither counts."""
+    if len({ident for ident, _, _ in readings}) == len(readings):
+        values = [value for _, value, _ in readings if value is not None]
+        return values, [skipped for _, _, skipped in readings if skipped is not None]
     good: dict[str, T | None] = {}
-    skipped: list[Skipped] = []
-    for ident, record in records:
-        twice, good[ident] = ident in good, None
-        if twice:
-            skipped.append(Skipped(kind, ident[:80], f"two records have this {key}"))
+    told: list[Skipped] = []
+    for ident, value, skipped in readings:
+        if ident in good:
+            good[ident] = None
+            told.append(Skipped(kind, ident[:80], f"two records have this {key}"))
             continue
-        try:
-            good[ident] = read(record)
-        except FieldError as error:
-            good[ident] = rest = nodes_only(record)
-            skipped.append(Skipped(kind, ident[:80], str(error), may_hold_nodes(record), getattr(rest, "nodes", ())))
-    return [each for each in good.values() if each is not None], skipped
+        good[ident] = value
+        if skipped is not None:
+            told.append(skipped)
+    return [value for value in good.values() if value is not None], told
 
 
 def text(value: str) -> str:

@@ -11,6 +11,7 @@ job can contain it; a record whose columns do not add up is skipped.
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from clearway.model.cluster import Job, JobState, Skipped, Spread
@@ -80,31 +81,49 @@ def excluded_nodes_format(token: str) -> str:
     return f"%A|{token}|%x|{token}$"
 
 
+def split_records(text: str, token: str) -> tuple[list[str], list[Skipped]]:
+    """The text of each record, and what follows the last one, which is no record."""
+    records = text.split(f"|{token}$")
+    rest = records.pop()
+    cut = [Skipped("job", rest.strip()[:20], "the output ends inside a record")] if rest.strip() else []
+    return records, cut
+
+
+def split_columns(record: str, token: str) -> list[str]:
+    return record.removeprefix("\n").split(f"|{token}|")
+
+
 def split_rows(text: str, token: str, columns: tuple[str, ...] = JOB_COLUMNS) -> tuple[list[Row], list[Skipped]]:
     """Records and their columns; what does not have exactly these columns is skipped."""
     rows: list[Row] = []
-    skipped: list[Skipped] = []
-    records = text.split(f"|{token}$")
-    rest = records.pop()
-    if rest.strip():
-        skipped.append(Skipped("job", rest.strip()[:20], "the output ends inside a record"))
+    records, skipped = split_records(text, token)
     for record in records:
-        values = record.removeprefix("\n").split(f"|{token}|")
+        values = split_columns(record, token)
         if len(values) == len(columns):
             rows.append(dict(zip(columns, values, strict=True)))
         else:
-            skipped.append(Skipped("job", values[0][:20], f"{len(values)} columns instead of {len(columns)}"))
+            skipped.append(_of_other_columns(values, columns))
     return rows, skipped
+
+
+def _of_other_columns(values: Sequence[str], columns: Sequence[str]) -> Skipped:
+    return Skipped("job", values[0][:20], f"{len(values)} columns instead of {len(columns)}")
 
 
 def read_jobs(text: str, token: str, columns: tuple[str, ...] = JOB_COLUMNS) -> tuple[list[Job], list[Skipped]]:
     """All jobs that ``squeue`` printed with ``job_format(token, columns)``; of two records with one id none counts."""
-    rows, skipped = split_rows(text, token, columns)
-    records = ((row["JobID"], row) for row in rows)
-    jobs, more = fields.read_each(
-        "job", records, job_from_row, key="id", may_hold_nodes=_may_hold_nodes, nodes_only=_nodes_only
-    )
-    return jobs, skipped + more
+    records, cut = split_records(text, token)
+    jobs, skipped = fields.together("job", [read_record(record, token, columns) for record in records], key="id")
+    return jobs, cut + skipped
+
+
+def read_record(record: str, token: str, columns: tuple[str, ...] = JOB_COLUMNS) -> fields.Reading[Job]:
+    """One job of ``read_jobs``. What has other columns has its whole text as the key, which is no job's."""
+    values = split_columns(record, token)
+    if len(values) != len(columns):
+        return f"\n{record}", None, _of_other_columns(values, columns)
+    row = dict(zip(columns, values, strict=True))
+    return fields.read_one("job", row["JobID"], row, job_from_row, _may_hold_nodes, _nodes_only)
 
 
 def _may_hold_nodes(row: Row) -> bool:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from clearway.model.cluster import Node, Reservation, Skipped
 from clearway.slurm.parse import fields
-from clearway.slurm.parse.fields import FieldError
+from clearway.slurm.parse.fields import FieldError, Reading
 from clearway.slurm.parse.gres import Gpus, gpus, without_parts
 from clearway.slurm.parse.hostlist import expand
 
@@ -151,23 +151,29 @@ def reservation_from_record(record: Mapping[str, str]) -> Reservation:
 
 def read_nodes(text: str) -> tuple[list[Node], list[Skipped]]:
     """All nodes of ``scontrol -o show node``."""
-    return _read(text, "node", "NodeName", _node)
+    return fields.together("node", [read_node(line) for line in node_lines(text)])
+
+
+def node_lines(text: str) -> list[str]:
+    return [line for line in text.split("\n") if line and not line.isspace()]
+
+
+def read_node(line: str) -> Reading[Node]:
+    """One node of ``read_nodes``."""
+    return _read_line(line, "node", "NodeName", _node)
 
 
 def read_reservations(text: str) -> tuple[list[Reservation], list[Skipped]]:
     """All reservations of ``scontrol -o show reservation``; "No reservations in the system" is none."""
-    return _read(text, "reservation", "ReservationName", _reservation)
+    lines = (line for line in text.split("\n") if line.strip() and not line.startswith("No reservations in the system"))
+    return fields.together(
+        "reservation", [_read_line(e, "reservation", "ReservationName", _reservation) for e in lines]
+    )
 
 
-def _read(text: str, kind: str, key: str, read: Callable[[str], T]) -> tuple[list[T], list[Skipped]]:
-    named: list[tuple[str, str]] = []
-    nameless: list[Skipped] = []
-    for line in text.split("\n"):
-        if not line.strip() or line.startswith("No reservations in the system"):
-            continue
-        if name := re.match(rf"{key}=(\S+)", line):
-            named.append((name[1], line))
-        else:
-            nameless.append(Skipped(kind, line[:20], f"the line does not begin with {key}="))
-    found, skipped = fields.read_each(kind, named, read)
-    return found, nameless + skipped
+def _read_line(line: str, kind: str, key: str, read: Callable[[str], T]) -> Reading[T]:
+    """What does not begin with its name has its whole text as the key, which is no name."""
+    name = re.match(rf"{key}=(\S+)", line)
+    if name is None:
+        return f"\n{line}", None, Skipped(kind, line[:20], f"the line does not begin with {key}=")
+    return fields.read_one(kind, name[1], line, read)

@@ -1,0 +1,209 @@
+"""The report as one HTML page, with a picture of each case. Pure.
+
+A picture shows how long the urgent job waits by the plan and in fact, its deadline, and the nodes of the plan over
+time: the jobs that leave, and the urgent job. Everything that comes from Slurm is escaped by the template.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from clearway.api.report_schemas import ReportCase, ReportJob, ReportView
+from clearway.experiments.page import html
+from clearway.model.durations import format_duration
+from clearway.model.plan import node_hours
+from clearway.model.urgent_report import Ending
+from clearway.slurm.parse.hostlist import expand
+
+_MOST_ROWS = 24  # nodes in a picture
+_MOST_PICTURES = 50  # of the newest cases
+_LEFT, _WIDTH, _ROW, _TOP = 110, 790, 20, 30  # pixels
+_BY_PLAN, _IN_FACT = "urgent: by plan", "urgent: in fact"  # rows above the nodes; no node has such a name
+_ENDINGS = {
+    Ending.SERVED: "room was made; the job started",
+    Ending.CALLED_OFF: "the plan was begun, and called off or failed",
+    Ending.SOONER: "the job started later than it could have",
+    Ending.NOT_NEEDED: "the job started in time by itself",
+    Ending.WAITS: "the job still waits",
+    Ending.GONE: "the job left the queue and was not seen to start",
+}
+
+_SHORT = {
+    Ending.SERVED: "room made",
+    Ending.CALLED_OFF: "called off",
+    Ending.SOONER: "later than by plan",
+    Ending.NOT_NEEDED: "in time by itself",
+    Ending.WAITS: "waits",
+    Ending.GONE: "left the queue",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    x: float
+    y: int
+    width: float
+    kind: str  # leaves, ends, urgent or waits: its colour
+    title: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    x: float
+    kind: str  # planned or deadline
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    title: str
+    about: str
+    bottom: int  # of the bars
+    height: int
+    nodes: tuple[tuple[int, str], ...]  # y and name
+    bars: tuple[Bar, ...]
+    marks: tuple[Mark, ...]
+    ticks: tuple[Mark, ...]
+    left_out: int  # nodes
+
+
+def page(found: ReportView) -> str:
+    sums = found.sums
+    acted = [case for case in found.cases if case.acted]
+    lost = {off: [c.lost_node_s for c in acted if (c.ending is Ending.CALLED_OFF) is off] for off in (False, True)}
+    return html(
+        "report.html",
+        report=found,
+        carried=len(lost[False]),
+        carried_lost=sum(lost[False]),
+        called_off=len(lost[True]),
+        called_off_lost=sum(lost[True]),
+        observed=sums.cases - len(acted),
+        count=count,
+        endings=[(_ENDINGS[ending], sums.by_ending.get(ending, 0)) for ending in Ending],
+        cases=[
+            (case, _row(case), picture(case, found.until) if number < _MOST_PICTURES else None)
+            for number, case in enumerate(found.cases)
+        ],
+        users=[
+            (u.user, u.jobs, node_hours(u.lost_node_s), node_hours(u.would_lose_node_s), u.ended_soon)
+            for u in found.users
+        ],
+        hours=node_hours,
+        duration=format_duration,
+        clock=_clock,
+        endings_of=_ENDINGS,
+    )
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _row(case: ReportCase) -> tuple[str, ...]:
+    saved = "not compared" if case.saved_node_s is None else _signed(case.saved_node_s)
+    return (
+        case.display_id,
+        case.user,
+        str(case.num_nodes),
+        _SHORT[case.ending],
+        _minute(case.expected_start),
+        "-" if case.started_at is None else _minute(case.started_at),
+        format_duration(case.sooner_s) if case.sooner_s else "-",
+        node_hours(case.lost_node_s if case.acted else case.would_lose_node_s),
+        saved,
+    )
+
+
+def _signed(node_s: float) -> str:
+    return node_hours(node_s) if node_s >= 0 else f"-{node_hours(-node_s)}"
+
+
+def _clock(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _minute(at: datetime) -> str:
+    return at.strftime("%m-%d %H:%M")
+
+
+def picture(case: ReportCase, until: datetime) -> Picture:
+    ends = [each.left_at for each in case.jobs if each.left_at is not None]
+    started = case.started_at
+    waited = started or case.gone_at or until
+    last = max(case.deadline, case.expected_start, waited, *ends)
+    first = min(case.submitted_at, case.planned_at)
+    span = max(60.0, (last - first).total_seconds())
+    first -= timedelta(seconds=span * 0.25)
+    last += timedelta(seconds=span * 0.15)
+    whole = (last - first).total_seconds()
+
+    def x(at: datetime) -> float:
+        share = (at - first).total_seconds() / whole
+        return round(_LEFT + _WIDTH * min(1.0, max(0.0, share)), 1)
+
+    names = dict.fromkeys(expand(case.nodes)) if case.nodes else {}
+    for job in case.jobs:
+        names |= dict.fromkeys(expand(job.nodes)) if job.nodes else {}
+    rows = list(names)[:_MOST_ROWS]
+    places = {name: _TOP + number * _ROW for number, name in enumerate((_BY_PLAN, _IN_FACT, *rows))}
+    begun = max(first, case.submitted_at)
+    bars = [
+        *_waits(case, places[_BY_PLAN], x, (begun, case.expected_start, case.expected_start, last)),
+        *_waits(case, places[_IN_FACT], x, (begun, waited, started, last)),
+    ]
+    bars += [
+        bar
+        for job in case.jobs
+        for name in (expand(job.nodes) if job.nodes else ())
+        if name in places
+        for bar in [_job_bar(job, places[name], x, (first, last))]
+    ]
+    if started is not None and case.acted and case.ending is not Ending.CALLED_OFF:
+        for name in expand(case.nodes) if case.nodes else ():
+            if name in places:
+                told = f"urgent job {case.display_id} on {name}, started {_clock(started)}"
+                bars.append(Bar(x(started), places[name], x(last) - x(started), "urgent", told, case.display_id))
+    marks = [
+        Mark(x(case.expected_start), "planned", "start by the plan"),
+        Mark(x(case.deadline), "deadline", "deadline"),
+    ]
+    if started is not None:
+        marks.append(Mark(x(started), "started", "real start"))
+    steps = [first + timedelta(seconds=whole * share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    bottom = _TOP + len(places) * _ROW
+    paying = sum(1 for each in case.jobs if each.pays)
+    did = "left" if case.acted else "would have left"
+    return Picture(
+        title=f"Nodes of the plan for urgent job {case.display_id}",
+        about=f"{count(paying, 'job')} {did}. Start by the plan {_clock(case.expected_start)}, "
+        f"deadline {_clock(case.deadline)}, real start {'none' if started is None else _clock(started)}.",
+        bottom=bottom,
+        height=bottom + 40 + 16 * len(marks),
+        nodes=tuple((place, name) for name, place in places.items()),
+        bars=tuple(bars),
+        marks=tuple(marks),
+        ticks=tuple(Mark(x(at), "tick", at.strftime("%H:%M:%S")) for at in steps),
+        left_out=len(names) - len(rows),
+    )
+
+
+def _waits(
+    case: ReportCase, y: int, x: Callable[[datetime], float], at: tuple[datetime, datetime, datetime | None, datetime]
+) -> list[Bar]:
+    """From submission to the end of the wait; then, where it started, to the end of the picture."""
+    begun, waited, started, last = at
+    name = f"urgent job {case.display_id}"
+    until = f"{name} waits from {_clock(begun)} to {_clock(waited)}"
+    found = [Bar(x(begun), y, max(1.0, x(waited) - x(begun)), "waits", until, "waits")]
+    if started is not None:
+        found.append(Bar(x(started), y, x(last) - x(started), "urgent", f"{name} runs from {_clock(started)}", "runs"))
+    return found
+
+
+def _job_bar(job: ReportJob, y: int, x: Callable[[datetime], float], span: tuple[datetime, datetime]) -> Bar:
+    begin, end = x(job.started_at or span[0]), x(job.left_at or span[1])
+    left = "still there" if job.left_at is None else f"left {_clock(job.left_at)}"
+    told = f"job {job.display_id} of {job.user}, {job.action.shown}, {left}"
+    return Bar(begin, y, max(1.0, end - begin), "leaves" if job.pays else "ends", told, job.display_id)

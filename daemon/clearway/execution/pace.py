@@ -1,0 +1,83 @@
+"""How many jobs go into one batch of commands, and how many batches into one cycle.
+
+A cycle must stay short: the daemon looks at the cluster and at the stop switch between cycles, and a command may not
+outlast the lease. And slurmctld has other work: where its answers become slow, it is asked for less at once.
+
+A batch has as many jobs as fit into what is left of the cycle, by the time that each job of the batch before has taken
+and by what it took to store a batch, and at most twice as many as that batch. So a cycle is longer than its time only
+by how much slower Slurm or the database is than it was a moment before. The first batch of a daemon is small, as
+nothing is known yet. However long storing takes, the first batch of a cycle has ``BATCH_S`` for its commands.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TypeVar
+
+T = TypeVar("T")
+
+FIRST_SIZE = 20  # jobs
+MOST_SIZE = 200  # names of jobs in a command, by far shorter than what a system takes
+BATCH_S = 0.3
+CYCLE_S = 0.5  # what the batches of a cycle take together, with what is stored of them
+
+
+class Pace:
+    """What it has learned may be forgotten. ``monotonic`` counts seconds."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._cycle: datetime | None = None
+        self._spent_s = self._asked_s = 0.0  # by the batches of this cycle, and by Slurm alone
+        self._job_s = 0.0  # by Slurm for each job of the newest batch; 0: not known
+        self._store_s = 0.0  # by the database for the newest batch
+        self._most = FIRST_SIZE
+        self._begun = self._waiting = False
+
+    def open(self, cycle: datetime) -> bool:
+        """Whether another command may be given in the cycle of this time. Where not, its turn comes in the next."""
+        if cycle != self._cycle:
+            self._cycle, self._spent_s, self._asked_s = cycle, 0.0, 0.0
+            self._begun = self._waiting = False
+        fits = not self._begun or self._job_s < self._left_s
+        self._waiting |= not fits
+        return fits
+
+    @property
+    def size(self) -> int:
+        """Jobs in the next batch."""
+        left_s = self._left_s if self._begun else max(self._left_s, BATCH_S)
+        fitting = self._most if self._job_s == 0.0 else int(left_s / self._job_s)
+        return max(1, min(self._most, fitting))
+
+    @property
+    def _left_s(self) -> float:
+        """For the commands of another batch in this cycle."""
+        return max(0.0, CYCLE_S - self._spent_s - self._store_s)
+
+    def in_arrears(self, cycle: datetime) -> bool:
+        """Whether commands wait for the next cycle, which should begin at once; not where Slurm has become slow."""
+        return cycle == self._cycle and self._waiting and self._asked_s < 2 * CYCLE_S
+
+    def batch(self, work: Callable[[], T]) -> T:
+        """Store a batch, give its commands with ``asking``, and store what came of them."""
+        began, asked_s = self._monotonic(), self._asked_s
+        try:
+            return work()
+        finally:
+            seconds = max(0.0, self._monotonic() - began)
+            self._spent_s += seconds
+            if self._asked_s != asked_s:
+                self._store_s = max(0.0, seconds - (self._asked_s - asked_s))
+
+    def asking(self, jobs: int, work: Callable[[], T]) -> T:
+        """Give the commands of a batch of so many jobs."""
+        size, began = self.size, self._monotonic()
+        try:
+            return work()
+        finally:
+            seconds = max(0.0, self._monotonic() - began)
+            self._begun = True
+            self._asked_s += seconds
+            self._job_s = seconds / jobs
+            if jobs >= size:
+                self._most = min(MOST_SIZE, 2 * jobs)

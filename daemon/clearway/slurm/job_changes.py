@@ -1,0 +1,298 @@
+"""Changes of jobs, many in one call: one look at all of them just before, then what is left to do.
+
+Slurm's commands take lists. When one of a list fails, the others are done, and a line on standard error names it
+(measured on 22.05, 24.11 and 26.05). So what came of each job is told apart. Where a line names none, and where Slurm
+does not answer, it is not known of any job of the list whether it was done: each gets that error, and the next
+snapshot tells.
+
+Two things must not be in a list: a job that has completed, which Slurm would run a second time, and one that is
+pending, suspended or leaving, to which a signal holds the whole call for 95 s. The look leaves them out.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum, auto
+
+from clearway.model.cluster import FIRST, Job, JobState
+from clearway.model.errors import (
+    HaltedError,
+    JobNotRunningError,
+    NotAskedError,
+    SlurmError,
+    SlurmRefusedError,
+    SlurmUnavailableError,
+)
+from clearway.slurm.base import Failures, JobChange
+from clearway.slurm.process import Commands, checked
+from clearway.slurm.requeue_delay import RequeueDelay
+
+Seen = tuple[Job, str]  # a job as it is now, and how ``_act`` names it
+
+_LEAVING = (JobState.PENDING, JobState.COMPLETING)
+_ON_NODES = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING)
+
+# A refusal of ``scontrol requeue`` that means success: the job waits already.
+_WAITS = re.compile(r"Job is pending execution")
+
+
+class Act(Enum):
+    """A change of one job, as a backend carries it out. The comment says what ``value`` is."""
+
+    CANCEL = auto()
+    SIGNAL_BATCH = auto()  # the signal's name, for the batch shell
+    SIGNAL_STEPS = auto()  # likewise, for the processes of the job's steps
+    SUSPEND = auto()
+    RESUME = auto()
+    START_NOW = auto()
+    SET_PRIORITY = auto()  # the priority
+    RELEASE = auto()
+    SET_RESERVATION = auto()  # the reservation's name; "" for none
+    REQUEUE = auto()  # named as scontrol does; unless the job has ended
+
+
+_ACTS = {
+    JobChange.REQUEUE: Act.REQUEUE,
+    JobChange.CANCEL: Act.CANCEL,
+    JobChange.SUSPEND: Act.SUSPEND,
+    JobChange.RESUME: Act.RESUME,
+    JobChange.START_NOW: Act.START_NOW,
+    JobChange.FIRST_IN_QUEUE: Act.SET_PRIORITY,
+    JobChange.USUAL_PRIORITY: Act.RELEASE,
+    JobChange.SIGNAL_BATCH: Act.SIGNAL_BATCH,
+    JobChange.SIGNAL_STEPS: Act.SIGNAL_STEPS,
+}
+# Of a job that has ended meanwhile they need not be done any more.
+_ENDED_IS_DONE = (JobChange.CANCEL, JobChange.USUAL_PRIORITY)
+
+
+class JobChanges(ABC):
+    """The changes of jobs of ``SlurmBackend``. A backend says how to look and how to act."""
+
+    _commands: Commands
+    _requeue_delay: RequeueDelay
+
+    @abstractmethod
+    def _look(self, job_id: str) -> Seen | None:
+        """The job as it is now, and how ``_act`` names it; None when Slurm does not know it."""
+
+    @abstractmethod
+    def _act(self, act: Act, target: str, value: str = "") -> None: ...
+
+    @abstractmethod
+    def _has_ended(self, error: SlurmRefusedError) -> bool:
+        """Whether Slurm refuses because the job has ended."""
+
+    def _look_all(self, job_ids: Sequence[str]) -> tuple[dict[str, Seen], Failures]:
+        """As ``_look``, by id; jobs that Slurm does not know are absent. And those that could not be looked at."""
+        return self._look_at_each(job_ids)
+
+    def _look_at_each(self, job_ids: Sequence[str]) -> tuple[dict[str, Seen], Failures]:
+        seen: dict[str, Seen] = {}
+
+        def look(job_id: str) -> None:
+            found = self._look(job_id)
+            if found is not None:
+                seen[job_id] = found
+
+        return seen, one_by_one(look, job_ids)
+
+    def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
+        """As ``_act``; what failed, by target."""
+        return self._act_on_each(act, targets, value)
+
+    def _act_on_each(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
+        return one_by_one(lambda target: self._act(act, target, value), targets)
+
+    def change_jobs(self, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
+        return self._change_all(change, {job.job_id: job for job in jobs}, signal)
+
+    def look_at(self, job_ids: Sequence[str]) -> tuple[Mapping[str, Job], Failures]:
+        seen, failures = self._look_all(job_ids)
+        return {job_id: job for job_id, (job, _) in seen.items()}, failures
+
+    def _change_all(self, change: JobChange, jobs: Mapping[str, Job | None], signal: str = "") -> Failures:
+        """``jobs``: by id, as they were when this was decided; None where that does not matter."""
+        if change in (JobChange.SIGNAL_BATCH, JobChange.SIGNAL_STEPS) and not _SIGNAL.fullmatch(signal):
+            return dict.fromkeys(jobs, SlurmRefusedError(f"{signal!r} is not a signal"))
+        seen, unseen = self._look_all(tuple(jobs))
+        failures = not_asked(unseen)
+        todo: dict[str, Seen] = {}
+        for job_id, decided in jobs.items():
+            if job_id in failures:
+                continue
+            try:
+                found = _needed(change, job_id, decided, seen.get(job_id))
+            except SlurmRefusedError as error:
+                failures[job_id] = error
+            else:
+                if found is not None:
+                    todo[job_id] = found
+        if change is JobChange.REQUEUE:
+            # Requeued while suspended it would wait held (JobHeldAdmin), and its TERM handler could not run.
+            suspended = {job_id: found for job_id, found in todo.items() if found[0].state is JobState.SUSPENDED}
+            failed = self._carry_out(Act.RESUME, {job_id: target for job_id, (_, target) in suspended.items()})
+            failures |= failed
+            targets = {job_id: _for_scontrol(job) for job_id, (job, _) in todo.items() if job_id not in failed}
+        else:
+            targets = {job_id: target for job_id, (_, target) in todo.items()}
+        if change is JobChange.START_NOW:
+            for job, _ in todo.values():
+                self._requeue_delay.before_start(job)
+        value = str(FIRST) if change is JobChange.FIRST_IN_QUEUE else signal
+        for job_id, told in self._carry_out(_ACTS[change], targets, value).items():
+            if not self._is_done(change, told):
+                failures[job_id] = told
+        return failures
+
+    def _carry_out(self, act: Act, targets: Mapping[str, str], value: str = "") -> Failures:
+        """``targets`` by job id; what failed, by job id."""
+        if not targets:
+            return {}
+        failed = self._act_all(act, tuple(targets.values()), value)
+        return {job_id: failed[target] for job_id, target in targets.items() if target in failed}
+
+    def _is_done(self, change: JobChange, error: SlurmError) -> bool:
+        if not isinstance(error, SlurmRefusedError):
+            return False
+        if change is JobChange.REQUEUE:
+            return _WAITS.search(str(error)) is not None
+        return change in _ENDED_IS_DONE and self._has_ended(error)
+
+    def _change_one(self, change: JobChange, job_id: str, decided: Job | None = None, signal: str = "") -> None:
+        for error in self._change_all(change, {job_id: decided}, signal).values():
+            raise error
+
+    def requeue(self, job: Job) -> None:
+        self._change_one(JobChange.REQUEUE, job.job_id, job)
+
+    def cancel(self, job: Job) -> None:
+        self._change_one(JobChange.CANCEL, job.job_id, job)
+
+    def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:
+        change = JobChange.SIGNAL_BATCH if batch_only else JobChange.SIGNAL_STEPS
+        self._change_one(change, job.job_id, job, signal)
+
+    def suspend(self, job: Job) -> None:
+        self._change_one(JobChange.SUSPEND, job.job_id, job)
+
+    def resume(self, job: Job) -> None:
+        self._change_one(JobChange.RESUME, job.job_id, job)
+
+    def start_now(self, job_id: str) -> None:
+        self._change_one(JobChange.START_NOW, job_id)
+
+    def first_in_queue(self, job_id: str) -> None:
+        self._change_one(JobChange.FIRST_IN_QUEUE, job_id)
+
+    def usual_priority(self, job_id: str) -> None:
+        self._change_one(JobChange.USUAL_PRIORITY, job_id)
+
+    def attach(self, job_id: str, reservation: str) -> None:
+        current, target = _known(job_id, self._look(job_id))
+        if current.reservation != reservation:
+            self._act(Act.SET_RESERVATION, target, checked(reservation))
+
+    def detach(self, job_id: str) -> None:
+        found = self._look(job_id)
+        if found is not None and found[0].reservation is not None and found[0].state is not JobState.ENDED:
+            try:
+                self._act(Act.SET_RESERVATION, found[1])
+            except SlurmRefusedError as error:
+                if not self._has_ended(error):
+                    raise
+
+
+_SIGNAL = re.compile(r"[A-Z][A-Z0-9]*", re.ASCII)
+
+
+def one_by_one(act: Callable[[str], None], keys: Iterable[str]) -> Failures:
+    """Call it with each; what failed, by key. Where Slurm does not answer, or may not be asked, the rest is not."""
+    failures: dict[str, SlurmError] = {}
+    stopped: SlurmError | None = None
+    for key in keys:
+        if stopped is None:
+            try:
+                act(key)
+                continue
+            except HaltedError as error:
+                failures[key] = stopped = error
+            except SlurmUnavailableError as error:
+                failures[key], stopped = error, NotAskedError(f"not given, as before it: {error}")
+            except SlurmError as error:
+                failures[key] = error
+        else:
+            failures[key] = stopped
+    return failures
+
+
+def not_asked(unseen: Failures) -> dict[str, SlurmError]:
+    """What is said of jobs that were to be changed and could not be looked at: they were not."""
+    return {
+        job_id: NotAskedError(str(error)) if isinstance(error, SlurmUnavailableError) else error
+        for job_id, error in unseen.items()
+    }
+
+
+def _needed(change: JobChange, job_id: str, decided: Job | None, found: Seen | None) -> Seen | None:
+    """What is to be acted on; None where nothing is to be done. Raises SlurmRefusedError where it must not be done."""
+    if change is JobChange.USUAL_PRIORITY:
+        ours = found is not None and found[0].state is not JobState.ENDED and found[0].priority == FIRST
+        return found if ours else None
+    found = _known(job_id, found)
+    current, _ = found
+    if change is JobChange.START_NOW and current.state is not JobState.PENDING:
+        # Set while COMPLETING it would be lost without a word.
+        raise SlurmRefusedError(f"job {job_id} is {current.raw_state}; only a waiting job can start now")
+    if change in (JobChange.START_NOW, JobChange.FIRST_IN_QUEUE):
+        return found
+    assert decided is not None, change  # noqa: S101 - all other changes are decided on for one run of the job
+    match change:
+        case JobChange.REQUEUE:
+            if current.state in _LEAVING:
+                return None
+            require_run(current, decided, *_ON_NODES)
+        case JobChange.CANCEL:
+            if current.state is JobState.COMPLETING:
+                return None
+            if current.state is JobState.PENDING and decided.state is not JobState.PENDING:
+                return None  # the run is over; what waits now is not what was decided on
+            require_run(current, decided, JobState.PENDING, *_ON_NODES)
+            require_unchanged(current, decided)
+        case JobChange.SUSPEND | JobChange.RESUME:
+            require_run(current, decided, JobState.RUNNING, JobState.SUSPENDED)
+            before = JobState.RUNNING if change is JobChange.SUSPEND else JobState.SUSPENDED
+            return found if current.state is before else None
+        case _:
+            require_run(current, decided, JobState.RUNNING)
+    return found
+
+
+def _known(job_id: str, found: Seen | None) -> Seen:
+    """Raises JobNotRunningError when the job has ended."""
+    if found is None or found[0].state is JobState.ENDED:
+        raise JobNotRunningError(f"job {job_id} has ended")
+    return found
+
+
+def require_unchanged(current: Job, decided: Job) -> None:
+    """Raise where a job was to be cancelled because it could not be requeued, and now it can."""
+    if current.can_be_requeued and not decided.can_be_requeued:
+        raise SlurmRefusedError(f"job {current.job_id} can be requeued now, so it is not cancelled")
+
+
+def require_run(current: Job, decided: Job, *states: JobState) -> None:
+    """Raise unless the job is in one of these states and still in the run that a decision was made for."""
+    if current.state not in states:
+        raise JobNotRunningError(f"job {current.job_id} is {current.raw_state}")
+    if current.run != decided.run:
+        raise JobNotRunningError(
+            f"job {current.job_id} is in another run: restart {current.restart_count}, started {current.start_time}"
+        )
+
+
+def _for_scontrol(job: Job) -> str:
+    """How scontrol names exactly this job: an array's last task has the id of the array, which would mean all tasks."""
+    return job.job_id if job.array_job_id is None else f"{job.array_job_id}_{job.array_task_id}"

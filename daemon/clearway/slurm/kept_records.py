@@ -1,0 +1,181 @@
+"""Slurm's answers, of which only the records that have changed since the last one are read anew.
+
+Model: what is read of a record follows from its text alone, so the text stands for what was read of it. A record whose
+text has changed is read, except where the change is of no weight: the scheduler's guess when a waiting job starts, the
+load of a node. Of a waiting job that differs in its priority alone, that is set: Slurm works out all priorities again
+every few minutes. That two records of one answer have one key is found out every time.
+
+Cost: a look into a table for each record; for one that has changed, the time of reading it. Memory: the text of the
+last answer, and what was read of it.
+"""
+
+import re
+import secrets
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from operator import is_
+from typing import Generic, TypeVar
+
+from clearway.eligibility.node_counts import NodeKinds, job_with_least_nodes, node_kinds
+from clearway.model.cluster import Job, JobState, Node, Skipped
+from clearway.slurm import parse
+from clearway.slurm.parse import FieldError, Reading, fields, together
+
+T = TypeVar("T")
+
+_LOAD = re.compile(r"(?<= )(?:CPULoad|FreeMem|LastBusyTime|CurrentWatts|AveWatts)=\S+", re.ASCII)
+
+
+_ANSWERS = 500  # for which one token serves; renaming 60,000 records takes a quarter of a second
+_SIGNS = string.ascii_letters + string.digits
+
+
+def new_token() -> str:
+    """65 bits that no user can guess, in few characters: seven tenths of squeue's answer are separators."""
+    return "".join(secrets.choice(_SIGNS) for _ in range(11))
+
+
+class _Kept(Generic[T]):
+    """What was read of the records of the last answer, by their text.
+
+    ``key``: of a record, as its reading has it. ``again`` is given a record that has changed, its text before, and
+    what was read of that; it returns what the record tells now where this can be said without reading it.
+    """
+
+    def __init__(self, key: Callable[[str], str], again: Callable[[str, str, Reading[T]], Reading[T] | None]) -> None:
+        self._by_text: dict[str, Reading[T]] = {}
+        self._readings: list[Reading[T]] = []
+        self._key, self._again = key, again
+
+    def read(self, records: Sequence[str], read: Callable[[str], Reading[T]]) -> list[Reading[T]]:
+        """What these records tell: the same list where it is what the last ones told."""
+        known = self._by_text
+        found = list(map(known.get, records))
+        if None in found:
+            now = set(records)
+            before = {told[0]: (text, told) for text, told in known.items() if text not in now}
+            for at, record in enumerate(records):
+                if found[at] is None:
+                    earlier = before.get(self._key(record))
+                    found[at] = (earlier and self._again(record, *earlier)) or read(record)
+        readings = [told for told in found if told is not None]
+        self._by_text = dict(zip(records, readings, strict=True))
+        if len(readings) != len(self._readings) or not all(map(is_, readings, self._readings)):
+            self._readings = readings
+        return self._readings
+
+    def rename(self, token: str, after: str) -> None:
+        """Every record has another token in its separators from now on."""
+        self._by_text = {text.replace(token, after): told for text, told in self._by_text.items()}
+
+
+class JobRecords:
+    """The jobs of squeue's answers, which are asked for with a token that is kept as long as it can be trusted.
+
+    It is made here, and nothing but squeue's environment holds it, which its own user alone can read. A record that
+    does not have all columns is a reason to make another one: nobody is to find it out by trying. So is an error of
+    squeue, whose words are told (see ``cli``). Every ``_ANSWERS`` answers there is another one in any case.
+    """
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Take another token. All records are read anew then."""
+        self.token, self._answers = new_token(), 0
+        self._forget(())
+
+    def _forget(self, columns: tuple[str, ...]) -> None:
+        self._kept = _Kept(_job_id, self._again)
+        self._told_of: list[Reading[Job]] | None = None
+        self._told: tuple[list[Job], list[Skipped]] = ([], [])
+        self._columns = columns
+
+    def read(self, text: str, columns: tuple[str, ...]) -> tuple[list[Job], list[Skipped]]:
+        """As ``parse.read_jobs``; the same list of jobs where nothing has changed."""
+        if columns != self._columns:
+            self._forget(columns)
+        records, cut = parse.split_records(text, self.token)
+        readings = self._kept.read(records, lambda record: parse.read_record(record, self.token, columns))
+        if readings is not self._told_of:
+            self._told_of, self._told = readings, together("job", readings, key="id")
+        jobs, skipped = self._told
+        self._answers += 1
+        if cut or (skipped and any(not told[1] and told[0].startswith("\n") for told in readings)):
+            self.renew()
+        elif self._answers >= _ANSWERS:
+            before, self.token, self._answers = self.token, new_token(), 0
+            self._kept.rename(before, self.token)
+        return jobs, cut + skipped
+
+    def _again(self, record: str, before: str, told: Reading[Job]) -> Reading[Job] | None:
+        """Of a waiting job that changed in its priority alone, or in the guess when it starts."""
+        job_id, job, skipped = told
+        if job is None or skipped is not None or job.state is not JobState.PENDING:
+            return None
+        now, then = parse.split_columns(record, self.token), parse.split_columns(before, self.token)
+        start, priority = self._columns.index("StartTime"), self._columns.index("PriorityLong")
+        if len(now) != len(then):
+            return None
+        then[start] = now[start]
+        if now == then:
+            return told
+        then[priority] = now[priority]
+        if now != then or not now[priority].isdecimal():
+            return None
+        try:
+            return job_id, replace(job, priority=fields.number(now[priority], "PriorityLong")), None
+        except FieldError:
+            return None
+
+
+def _job_id(record: str) -> str:
+    return record[:40].removeprefix("\n").partition("|")[0]
+
+
+class NodeRecords:
+    """The nodes of scontrol's answers."""
+
+    def __init__(self) -> None:
+        self._kept = _Kept(_node_name, _same_but_load)
+
+    def read(self, text: str) -> tuple[list[Node], list[Skipped]]:
+        """As ``parse.read_nodes``."""
+        return together("node", self._kept.read(parse.node_lines(text), parse.read_node))
+
+
+def _node_name(line: str) -> str:
+    return line.removeprefix("NodeName=").partition(" ")[0]
+
+
+def _same_but_load(line: str, before: str, told: Reading[Node]) -> Reading[Node] | None:
+    """What changes all the time on a node stands in front of its Reason, which is free text."""
+    (now, *reason), (then, *reason_then) = line.split(" Reason=", 1), before.split(" Reason=", 1)
+    return told if reason == reason_then and _LOAD.sub("", now) == _LOAD.sub("", then) else None
+
+
+class LeastNodes:
+    """``with_least_nodes``, which looks again at a job only where its record, or what nodes there are, has changed."""
+
+    def __init__(self) -> None:
+        self._kinds: NodeKinds = {}
+        self._seen: Sequence[Job] = ()
+        self._found: tuple[Job, ...] = ()
+        self._known: dict[str, tuple[Job, Job]] = {}  # as it was read, and as it was found to be; by its id
+
+    def of(self, jobs: Sequence[Job], nodes: Sequence[Node]) -> tuple[Job, ...]:
+        """The same tuple where the jobs and what nodes there are have not changed."""
+        kinds = node_kinds(nodes)
+        if kinds == self._kinds and len(jobs) == len(self._seen) and all(map(is_, jobs, self._seen)):
+            return self._found
+        if kinds != self._kinds:
+            self._kinds, self._known = kinds, {}
+        before, self._known = self._known, {}
+        for job in jobs:
+            known = before.get(job.job_id)
+            if known is None or known[0] is not job:
+                known = (job, job_with_least_nodes(job, kinds))
+            self._known[job.job_id] = known
+        self._seen, self._found = tuple(jobs), tuple([known[1] for known in self._known.values()])
+        return self._found

@@ -1,0 +1,91 @@
+"""What every Slurm backend must do with a list of jobs: each is done or refused by itself."""
+
+from dataclasses import replace
+
+from clearway.model.cluster import FIRST, JobState
+from clearway.model.errors import JobNotRunningError, SlurmRefusedError
+from clearway.slurm.base import JobChange
+from tests.contract.site import Site, look, untouched, wait_state
+
+
+class ListConformance:
+    def test_a_list_is_looked_at(self, site: Site) -> None:
+        jobs = [site.run_job(f"node{number}") for number in (1, 2)]
+        seen, failures = site.backend.look_at([*jobs, "999999"])
+        assert (sorted(seen), dict(failures)) == (sorted(jobs), {})
+        assert {job.nodes for job in seen.values()} == {("node1",), ("node2",)}
+        assert site.backend.look_at([])[0] == {}
+
+    def test_a_list_is_requeued_but_for_what_must_not_be(self, site: Site) -> None:
+        array_id = site.full_array()
+        good = [look(site, site.run_job("node2")), look(site, site.run_job("node3")), look(site, array_id)]
+        site.backend.suspend(good[1])
+        wait_state(site, good[1].job_id, JobState.SUSPENDED)
+        tied = look(site, site.run_job("node4", requeueable=False))
+        over = look(site, site.run_job("node5"))
+        other = look(site, site.run_job("node6"))
+        site.finish(over.job_id)
+        wait_state(site, over.job_id, JobState.ENDED)
+        waits = look(site, site.wait_job(held=True))
+        another_run = replace(other, restart_count=other.restart_count + 1)
+        unknown = replace(other, job_id="999999")
+        jobs = [good[0], tied, over, good[1], waits, another_run, unknown, good[2]]
+        failures = site.backend.change_jobs(JobChange.REQUEUE, jobs)
+        assert failures.keys() == {tied.job_id, over.job_id, other.job_id, "999999"}
+        assert not isinstance(failures[tied.job_id], JobNotRunningError)
+        assert all(isinstance(failures[job.job_id], JobNotRunningError) for job in (over, other, unknown))
+        for job in good:
+            again = wait_state(site, job.job_id, JobState.PENDING)
+            assert again.restart_count == 1
+            assert again.priority > 0
+        assert look(site, over.job_id).restart_count == 0
+        assert untouched(site, [tied, other, waits])
+
+    def test_a_list_starts_now_and_comes_first(self, site: Site) -> None:
+        jobs = [look(site, site.run_job(f"node{number}")) for number in (2, 3)] + [look(site, site.full_array())]
+        runs = look(site, site.run_job("node5"))
+        assert site.backend.change_jobs(JobChange.REQUEUE, jobs[:2]) == {}
+        site.backend.requeue(jobs[2])
+        for job in jobs:
+            wait_state(site, job.job_id, JobState.PENDING)
+        assert site.backend.change_jobs(JobChange.FIRST_IN_QUEUE, jobs) == {}
+        assert {look(site, job.job_id).priority for job in jobs} == {FIRST}
+        assert site.backend.change_jobs(JobChange.USUAL_PRIORITY, [*jobs, runs]) == {}
+        assert all(0 < look(site, job.job_id).priority < FIRST for job in jobs)
+        failures = site.backend.change_jobs(JobChange.START_NOW, [jobs[0], runs, *jobs[1:]])
+        assert failures.keys() == {runs.job_id}
+        for job in jobs:
+            wait_state(site, job.job_id, JobState.RUNNING, timeout_s=60)
+        assert untouched(site, [runs])
+
+    def test_a_list_is_signalled_but_for_what_would_hang(self, site: Site) -> None:
+        jobs = [look(site, site.run_job(f"node{number}")) for number in (1, 2)]
+        suspended = look(site, site.run_job("node3"))
+        waits = look(site, site.wait_job(held=True))
+        other = site.run_job("node4")
+        site.backend.suspend(suspended)
+        wait_state(site, suspended.job_id, JobState.SUSPENDED)
+        asked = [jobs[0], suspended, waits, jobs[1]]
+        failures = site.backend.change_jobs(JobChange.SIGNAL_BATCH, asked, "USR1")
+        assert failures.keys() == {suspended.job_id, waits.job_id}
+        assert all(isinstance(error, JobNotRunningError) for error in failures.values())
+        site.wait("the jobs have heard the signal", lambda: all(site.heard(job.job_id) for job in jobs))
+        assert untouched(site, jobs)
+        assert not site.heard(other)
+
+    def test_a_list_is_suspended_resumed_and_cancelled(self, site: Site) -> None:
+        jobs = [look(site, site.run_job(f"node{number}")) for number in (1, 2)]
+        over, other = look(site, site.run_job("node3")), look(site, site.run_job("node4"))
+        site.finish(over.job_id)
+        wait_state(site, over.job_id, JobState.ENDED)
+        for change, state in ((JobChange.SUSPEND, JobState.SUSPENDED), (JobChange.RESUME, JobState.RUNNING)):
+            failures = site.backend.change_jobs(change, [jobs[0], over, jobs[1]])
+            assert failures.keys() == {over.job_id}
+            for job in jobs:
+                wait_state(site, job.job_id, state)
+        failures = site.backend.change_jobs(JobChange.CANCEL, [jobs[0], over, jobs[1]])
+        assert all(isinstance(error, SlurmRefusedError) for error in failures.values())
+        assert failures.keys() == {over.job_id}
+        for job in jobs:
+            wait_state(site, job.job_id, JobState.ENDED)
+        assert untouched(site, [other])

@@ -1,0 +1,53 @@
+"""GET /report: own parts alone where jobs are private; the command line tells the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.api.conftest import ApiWorld
+from tests.unit.api.test_sight import Busy
+from tests.unit.cli.running import clearway
+from tests.unit.core.cases import case
+
+
+@pytest.fixture
+def busy(tmp_path: Path) -> Iterator[Busy]:
+    made = Busy(tmp_path)
+    yield made
+    made.api.client.close()
+    made.api.store.close()
+
+
+def test_who_sees_what(busy: Busy) -> None:
+    whole = busy.get("olga", "report?since=1h").json()
+    assert (whole["complete"], whole["sums"]["cases"]) == (True, 1)
+    assert {job["user"] for job in whole["cases"][0]["jobs"]} == {"user1", "user2"}
+    own = busy.get("user1", "report").json()
+    assert not own["complete"]
+    assert [share["user"] for share in own["users"]] == ["user1"]
+    assert "user2" not in json.dumps(own)
+    assert busy.get("stranger", "report").json()["cases"] == []
+
+
+@pytest.mark.parametrize("since", ["never", "-1", "99999d"])
+def test_a_bad_time_is_refused(api: ApiWorld, since: str) -> None:
+    assert api.client.get("/api/v1/report", params={"since": since}).status_code == 422
+
+
+def test_the_command_line(make_api: Callable[..., ApiWorld], tmp_path: Path) -> None:
+    api = make_api()
+    path = tmp_path / "clearway.toml"
+    path.write_text(f'[store]\nurl = "{api.store_url}"\n')
+    assert "no urgent job" in clearway("report", "-c", path).stdout
+    api.store.keep_case(case("4711"))
+    assert "4711" in clearway("report", "-c", path).stdout
+    assert json.loads(clearway("report", "-c", path, "-o", "json").stdout)["sums"]["cases"] == 1
+    page = tmp_path / "report.html"
+    done = clearway("report", "-c", path, "-o", "html", "--file", page)
+    assert done.exit_code == 0, done.stderr
+    assert "<svg" in page.read_text()
+    assert clearway("report", "-c", path, "--since", "soon").exit_code == 2

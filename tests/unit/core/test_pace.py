@@ -1,0 +1,117 @@
+"""A cycle's commands take a bounded time, whatever a job takes, and slow answers make the next batches small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from clearway.execution.pace import CYCLE_S, FIRST_SIZE, MOST_SIZE, Pace
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+class Slurm:
+    """A call takes ``call_s``, and ``job_s`` for each job of its list; storing a batch takes ``store_s``."""
+
+    def __init__(self, job_s: float, call_s: float = 0.0, store_s: float = 0.0) -> None:
+        self.job_s, self.call_s, self.store_s, self.now, self.cycles = job_s, call_s, store_s, 0.0, 0
+        self.pace = Pace(lambda: self.now)
+
+    @property
+    def in_arrears(self) -> bool:
+        return self.pace.in_arrears(NOW + timedelta(seconds=self.cycles))
+
+    def give(self, jobs: int) -> None:
+        self.pace.batch(lambda: self._carry_out(jobs))
+
+    def _carry_out(self, jobs: int) -> None:
+        self._take(self.store_s / 2)
+        self.pace.asking(jobs, lambda: self._take(self.call_s + jobs * self.job_s))
+        self._take(self.store_s / 2)
+
+    def _take(self, seconds: float) -> None:
+        self.now += seconds
+
+    def cycle(self, jobs: int) -> Iterator[int]:
+        """The sizes of the batches of one cycle with so many jobs."""
+        self.cycles += 1
+        while jobs and self.pace.open(NOW + timedelta(seconds=self.cycles)):
+            size = min(self.pace.size, jobs)
+            yield size
+            self.give(size)
+            jobs -= size
+
+
+def test_batches_grow_while_answers_are_quick() -> None:
+    slurm = Slurm(job_s=0.0)
+    assert list(slurm.cycle(1_000)) == [FIRST_SIZE, 40, 80, 160, MOST_SIZE, MOST_SIZE, MOST_SIZE, 100]
+    assert not slurm.in_arrears
+
+
+@pytest.mark.parametrize("job_s", [0.001, 0.01, 0.02])
+@pytest.mark.parametrize("call_s", [0.0, 0.05])
+@pytest.mark.parametrize("store_s", [0.0, 0.02, 0.15])
+def test_no_cycle_is_longer_than_its_time(job_s: float, call_s: float, store_s: float) -> None:
+    slurm = Slurm(job_s, call_s, store_s)
+    left, cycles = 400, 0
+    while left:
+        began = slurm.now
+        left -= sum(slurm.cycle(left))
+        cycles += 1
+        # A batch may cost one call more than the estimate, as that divides the call among the jobs of the last batch.
+        # Of the first batch it is not known what a batch takes to store.
+        assert slurm.now - began <= CYCLE_S + call_s + (store_s if cycles == 1 else 0.0) + 1e-9
+        assert slurm.in_arrears is (left > 0)
+    assert cycles <= 400 * job_s / 0.15 + 3  # in the first cycles batches are small
+
+
+def test_a_slow_database_leaves_time_for_commands() -> None:
+    """A batch in each cycle, as large as fits into its own time."""
+    slurm = Slurm(job_s=0.01, store_s=2.0)
+    assert [list(slurm.cycle(100)) for _ in range(3)] == [[20], [30], [30]]
+    assert slurm.in_arrears
+
+
+def test_slow_answers_make_batches_small_and_leave_slurm_its_pause() -> None:
+    slurm = Slurm(job_s=0.1)
+    assert list(slurm.cycle(100)) == [FIRST_SIZE]
+    assert not slurm.in_arrears  # 2 s: slower than what was expected
+    assert list(slurm.cycle(100)) == [5]
+    assert slurm.in_arrears
+    slurm.job_s = 30.0
+    assert list(slurm.cycle(100)) == [5]
+    for _ in range(3):  # one by one, but never none
+        assert list(slurm.cycle(100)) == [1]
+        assert not slurm.in_arrears
+    slurm.job_s = 0.001
+    assert list(slurm.cycle(100)) == [1, 2, 4, 8, 16, 32, 37]
+
+
+def test_a_cycle_that_gives_no_command_is_not_in_arrears() -> None:
+    """Such as one in which the stop switch was thrown: the next would begin at once, and the one after that."""
+    slurm = Slurm(job_s=0.01)
+    list(slurm.cycle(100))
+    assert slurm.in_arrears
+    slurm.cycles += 1
+    assert not slurm.in_arrears
+
+
+def test_a_batch_that_was_not_full_does_not_make_the_next_larger() -> None:
+    slurm = Slurm(job_s=0.0)
+    slurm.give(3)
+    assert slurm.pace.size == FIRST_SIZE
+
+
+def test_work_that_fails_counts_as_well() -> None:
+    slurm = Slurm(job_s=0.0)
+
+    def fail() -> None:
+        slurm.now += CYCLE_S
+        raise OSError
+
+    assert slurm.pace.open(NOW)
+    with pytest.raises(OSError):
+        slurm.pace.batch(lambda: slurm.pace.asking(20, fail))
+    assert not slurm.pace.open(NOW)
