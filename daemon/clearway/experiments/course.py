@@ -16,7 +16,7 @@ LAST_S: Mapping[str, Sequence[tuple[float, float]]] = {
     "stochastic": ((40, 0), (17, 0)),
     "compaction": ((0, 2.8),),
     "drain": ((15, 0),),
-    "promises": ((0, 40),),
+    "promises": ((12, 24),),
     "urgent": ((7, 57),),
     "realtime": ((3, 0), (1, 78)),
     "cosim": ((3, 0), (6, 0), (22, 0), (1, 0)),
