@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -57,12 +59,28 @@ def pictures(page: Any, address: str, token: str) -> None:
     page.screenshot(path=FOLDER / "page-under-way.png", full_page=True)
 
 
+def report(page: Any, address: str, token: str) -> None:
+    """What ``clearway report`` says once the urgent job has started."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "report.html"
+        site = {"CLEARWAY_URL": address, "CLEARWAY_TOKEN": token}
+        command = [CLEARWAY, "report", "--output", "html", "--file", path]
+        for _ in range(120):
+            subprocess.run(command, env=os.environ | site, check=True)  # noqa: S603
+            if "room was made; the job started. " in path.read_text():
+                break
+            page.wait_for_timeout(1_000)
+        page.goto(path.as_uri())
+        page.screenshot(path=FOLDER / "report.png", full_page=True)
+
+
 def main() -> None:
     with demo() as (address, token), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         context = browser.new_context(viewport=WIDE, device_scale_factor=DENSE, reduced_motion="reduce")
         context.add_init_script(f"sessionStorage.setItem('clearway-token', {token!r})")
         pictures(context.new_page(), address, token)
+        report(context.new_page(), address, token)
         browser.close()
 
 

@@ -55,12 +55,12 @@ def _text(found: ReportView, output: ReportOutput) -> str:
 
             return page(found)
         case ReportOutput.TABLE:
-            return render.visible("\n".join(_lines(found))) if found.cases else "no urgent job was planned for\n"
+            return "\n".join(_lines(found)) + "\n" if found.cases else "no urgent job was planned for\n"
 
 
 def _lines(found: ReportView) -> list[str]:
     sums = found.sums
-    told = [_line(case) for case in found.cases]
+    told = [render.visible(_line(case)) for case in found.cases]
     lost, would_lose = node_hours(sums.lost_node_s), node_hours(sums.would_lose_node_s)
     ours, slurms = node_hours(sums.plan_node_s), node_hours(sums.slurm_node_s)
     return [

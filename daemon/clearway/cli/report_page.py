@@ -1,7 +1,8 @@
 """The report as one HTML page, with a picture of each case. Pure.
 
 A picture shows how long the urgent job waits by the plan and in fact, its deadline, and the nodes of the plan over
-time: the jobs that leave, and the urgent job. Everything that comes from Slurm is escaped by the template.
+time: the jobs that leave, and the urgent job. Nodes on which the same happens have one row. Everything that comes from
+Slurm is escaped by the template.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from clearway.model.plan import node_hours
 from clearway.model.urgent_report import Ending
 from clearway.slurm.parse.hostlist import expand
 
-_MOST_ROWS = 24  # nodes in a picture
+_MOST_ROWS = 24  # groups of nodes in a picture
 _MOST_PICTURES = 50  # of the newest cases
 _LEFT, _WIDTH, _ROW, _TOP = 110, 790, 20, 30  # pixels
 _BY_PLAN, _IN_FACT = "urgent: by plan", "urgent: in fact"  # rows above the nodes; no node has such a name
@@ -66,6 +67,16 @@ class Picture:
     marks: tuple[Mark, ...]
     ticks: tuple[Mark, ...]
     left_out: int  # nodes
+    groups: bool  # whether a row stands for several nodes
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Nodes on which the same happens."""
+
+    nodes: list[str]
+    jobs: list[ReportJob]  # that leave
+    placement: bool  # whether they are for the urgent job
 
 
 def page(found: ReportView) -> str:
@@ -143,28 +154,21 @@ def picture(case: ReportCase, until: datetime) -> Picture:
         share = (at - first).total_seconds() / whole
         return round(_LEFT + _WIDTH * min(1.0, max(0.0, share)), 1)
 
-    names = dict.fromkeys(expand(case.nodes)) if case.nodes else {}
-    for job in case.jobs:
-        names |= dict.fromkeys(expand(job.nodes)) if job.nodes else {}
-    rows = list(names)[:_MOST_ROWS]
-    places = {name: _TOP + number * _ROW for number, name in enumerate((_BY_PLAN, _IN_FACT, *rows))}
+    groups = _alike(case)
+    rows = groups[:_MOST_ROWS]
+    places = {name: _TOP + number * _ROW for number, name in enumerate((_BY_PLAN, _IN_FACT, *map(_called, rows)))}
     begun = max(first, case.submitted_at)
     bars = [
         *_waits(case, places[_BY_PLAN], x, (begun, case.expected_start, case.expected_start, last)),
         *_waits(case, places[_IN_FACT], x, (begun, waited, started, last)),
     ]
-    bars += [
-        bar
-        for job in case.jobs
-        for name in (expand(job.nodes) if job.nodes else ())
-        if name in places
-        for bar in [_job_bar(job, places[name], x, (first, last))]
-    ]
-    if started is not None and case.acted and case.ending is not Ending.CALLED_OFF:
-        for name in expand(case.nodes) if case.nodes else ():
-            if name in places:
-                told = f"urgent job {case.display_id} on {name}, started {_clock(started)}"
-                bars.append(Bar(x(started), places[name], x(last) - x(started), "urgent", told, case.display_id))
+    runs = started if case.acted and case.ending is not Ending.CALLED_OFF else None
+    for group in rows:
+        y = places[_called(group)]
+        bars += [_job_bar(job, y, x, (first, last)) for job in group.jobs]
+        if runs is not None and group.placement:
+            told = f"urgent job {case.display_id}, started {_clock(runs)}"
+            bars.append(Bar(x(runs), y, x(last) - x(runs), "urgent", told, case.display_id))
     marks = [
         Mark(x(case.expected_start), "planned", "start by the plan"),
         Mark(x(case.deadline), "deadline", "deadline"),
@@ -185,8 +189,27 @@ def picture(case: ReportCase, until: datetime) -> Picture:
         bars=tuple(bars),
         marks=tuple(marks),
         ticks=tuple(Mark(x(at), "tick", at.strftime("%H:%M:%S")) for at in steps),
-        left_out=len(names) - len(rows),
+        left_out=sum(len(group.nodes) for group in groups[_MOST_ROWS:]),
+        groups=any(len(group.nodes) > 1 for group in rows),
     )
+
+
+def _alike(case: ReportCase) -> list[_Group]:
+    """The nodes of the plan and of the jobs that leave, grouped by what happens on them, in the jobs' order."""
+    jobs_on: dict[str, list[int]] = {}
+    for number, job in enumerate(case.jobs):
+        for name in expand(job.nodes) if job.nodes else ():
+            jobs_on.setdefault(name, []).append(number)
+    placement = dict.fromkeys(expand(case.nodes)) if case.nodes else {}
+    alike: dict[tuple[tuple[int, ...], bool], list[str]] = {}
+    for name in placement | dict.fromkeys(jobs_on):
+        alike.setdefault((tuple(jobs_on.get(name, ())), name in placement), []).append(name)
+    return [_Group(names, [case.jobs[number] for number in on], inside) for (on, inside), names in alike.items()]
+
+
+def _called(group: _Group) -> str:
+    first, others = group.nodes[0], len(group.nodes) - 1
+    return f"{first} +{others:,}" if others else first
 
 
 def _waits(

@@ -44,7 +44,10 @@ def test_the_command_line(make_api: Callable[..., ApiWorld], tmp_path: Path) -> 
     path.write_text(f'[store]\nurl = "{api.store_url}"\n')
     assert "no urgent job" in clearway("report", "-c", path).stdout
     api.store.keep_case(case("4711"))
-    assert "4711" in clearway("report", "-c", path).stdout
+    lines = clearway("report", "-c", path).stdout.splitlines()
+    assert lines[0].split()[:3] == ["job", "user", "nodes"]
+    assert lines[1].split()[0] == "4711"
+    assert lines[3].startswith("plans: 1, for urgent jobs: 1")
     assert json.loads(clearway("report", "-c", path, "-o", "json").stdout)["sums"]["cases"] == 1
     page = tmp_path / "report.html"
     done = clearway("report", "-c", path, "-o", "html", "--file", page)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearway.api.report_schemas import report_view
-from clearway.cli.report_page import page
+from clearway.cli.report_page import page, picture
 from clearway.model.case import Beside, Case
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Action
@@ -121,6 +121,30 @@ def test_the_page_escapes_what_users_set() -> None:
     assert "<script" not in text
     assert "http" not in text.replace("http-equiv", ""), "it loads nothing"
     assert text.count("<svg") == text.count("<desc>") == 1
+
+
+def test_nodes_on_which_the_same_happens_are_one_row_of_the_picture() -> None:
+    wide = case_job("101", num_nodes=3, nodes=("n1", "n2", "n3"), left_at=after(50), preempted=True)
+    jobs = (wide, case_job("102", num_nodes=2, nodes=("n3", "n4"), action=Action.END, left_at=after(40)))
+    one = case(jobs=jobs, nodes=("n1", "n2", "n3"), acted=True, started_at=after(60))
+    (told,) = report_view(report([one], NOW, UNTIL)).cases
+    shown = picture(told, UNTIL)
+    at = {name: y for y, name in shown.nodes}
+    assert list(at)[2:] == ["n1 +1", "n3", "n4"]
+    assert shown.groups
+    assert not shown.left_out
+    kinds = {name: [bar.kind for bar in shown.bars if bar.y == y] for name, y in at.items()}
+    assert kinds["n1 +1"] == ["leaves", "urgent"]
+    assert kinds["n3"] == ["leaves", "ends", "urgent"]
+    assert kinds["n4"] == ["ends"]
+
+
+def test_a_picture_leaves_out_groups_and_says_how_many_nodes() -> None:
+    jobs = tuple(case_job(str(n), nodes=(f"n{2 * n}", f"n{2 * n + 1}")) for n in range(30))
+    (told,) = report_view(report([case(jobs=jobs, nodes=())], NOW, UNTIL)).cases
+    shown = picture(told, UNTIL)
+    assert len(shown.nodes) == 2 + 24
+    assert shown.left_out == 2 * 6
 
 
 def test_a_page_without_cases() -> None:
