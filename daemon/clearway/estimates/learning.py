@@ -85,11 +85,7 @@ class History:
         own = [each for each in self._checkpoints.get(Key(user, app, checkpointer), ()) if each.write_s is not None]
         if own:
             return LearnedEstimate(self._upper(self._write_s(own, nodes)), own=True)
-        alike = [records for key, records in self._checkpoints.items() if key.checkpointer == checkpointer]
-        pool = [times for records in alike if (times := self._write_s(records, nodes))]
-        if sum(map(len, pool)) < self.learning.min_samples:
-            return None
-        return LearnedEstimate(median(map(median, pool)), own=False)
+        return self._of_all(checkpointer, nodes)
 
     def restart_s(self, user: str, app: str, checkpointer: str, nodes: int) -> float | None:
         """From the start of a run until its program computes again; None when this key never said."""
@@ -149,6 +145,20 @@ class History:
     @cached_property
     def _restarts(self) -> dict[Key, list[RestartRecord]]:
         return _by_key(self.restarts, lambda each: (each.started_at, each.job_id))
+
+    def _of_all(self, checkpointer: str, nodes: int) -> LearnedEstimate | None:
+        """What any application's checkpoint takes: kept, as thousands of jobs ask for the same."""
+        kept = self._kept
+        if (checkpointer, nodes) not in kept:
+            alike = [records for key, records in self._checkpoints.items() if key.checkpointer == checkpointer]
+            pool = [times for records in alike if (times := self._write_s(records, nodes))]
+            known = sum(map(len, pool)) >= self.learning.min_samples
+            kept[checkpointer, nodes] = LearnedEstimate(median(map(median, pool)), own=False) if known else None
+        return kept[checkpointer, nodes]
+
+    @cached_property
+    def _kept(self) -> dict[tuple[str, int], LearnedEstimate | None]:
+        return {}
 
     def _upper(self, values: Sequence[float]) -> float:
         """The configured quantile by nearest rank; the maximum of few."""

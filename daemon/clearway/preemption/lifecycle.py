@@ -81,8 +81,10 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         guests = [job.job_id for job in _strangers(e, snapshot)]
         if e.preemptor.job_id not in snapshot.job_by_id:
             guests.append(e.preemptor.job_id)
-        others = sorted(job.job_id for job in snapshot.jobs if _attached(e, job) and job.job_id != e.preemptor.job_id)
-        tasks = others if command is Command.DETACH else []
+        tasks: list[str] = []
+        if command is Command.DETACH:
+            inside = (job for job in snapshot.jobs_in.get(e.placement, ()) if _attached(e, job))
+            tasks = sorted(job.job_id for job in inside if job.job_id != e.preemptor.job_id)
         return Target(job_ids=(e.preemptor.job_id, *tasks), guests=tuple(guests))
 
     def cause(self, e: Eviction) -> Cause:
