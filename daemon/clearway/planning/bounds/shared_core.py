@@ -31,7 +31,7 @@ from clearway.planning.formulation.windows import Taken, Window
 TRIAL_CLASSES = 24  # beside as many as nodes are missing
 TRIAL_LABELS = 100
 MOST_LABELS = 2_000
-MOST_LABELS_IN_ALL = 1_000_000  # for all deadlines of a problem; some five seconds of work
+MOST_LABELS_IN_ALL = 300_000  # for all deadlines of a problem; one or two seconds of work
 _LABELS_A_JOB = 3  # made of one that was kept: the job stays, or leaves in a way or two
 _ATTEMPTS = 4
 _WORTH_ANOTHER = 0.9  # of the room between plan and bound

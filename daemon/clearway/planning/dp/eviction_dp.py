@@ -22,6 +22,7 @@ from operator import attrgetter
 from clearway.model.plan import Curve
 from clearway.model.problem import EvictionProblem
 from clearway.planning.base import PlainPlanner
+from clearway.planning.bounds.programs import SETTLED, with_programs
 from clearway.planning.bounds.search import Solved
 from clearway.planning.bounds.shared_core import MOST_LABELS_IN_ALL, in_shares, solve_shared
 from clearway.planning.bounds.stages import solve_by_core
@@ -49,6 +50,8 @@ class EvictionDP(PlainPlanner):
         solved = _by_core(contest, windows, len(passes))
         if solved is None:
             solved, _ = in_shares(passes, MOST_LABELS_IN_ALL, _by_tables)
+            if not solved.proven and solved.gap > SETTLED:
+                solved = with_programs(windows, solved)
         points = contest.points(windows, lambda _: solved.answers.get)
         curve = Curve(self.name, points, solved.proven, solved.gap)
         return curve if curve.exact else _no_worse(curve, LOSS_PER_NODE_PRUNE.solve_plain(problem))
