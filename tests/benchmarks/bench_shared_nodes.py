@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from clearway.planning.dp.eviction_dp import EvictionDP
-from tests.benchmarks.shared import shared_problem
+from tests.benchmarks.shared import scattered_problem, shared_problem
 from tests.benchmarks.yardstick import Pace
 from tests.oracle.cp_sat_shared import cp_sat_shared
 
@@ -23,6 +23,7 @@ DEADLINES = (0, 10)  # steps of a minute, for CP-SAT
 CP_SAT_S = 3.0  # as it counts its own work, which does not depend on the machine
 LARGEST_GAP = 0.01
 ALLOWED_S = 1.0  # on a quiet machine, where it takes about 0.25
+SCATTERED_S = 1.5  # on a quiet machine, where it takes about 1
 LEAST_RATIO = 5  # CP-SAT's two deadlines against all sixteen
 TRIES = 3
 
@@ -77,3 +78,24 @@ def test_shared_nodes_are_planned_within_a_second(seed: int) -> None:
         if row.ours_s < ALLOWED_S * pace.slower and row.cp_sat_s >= LEAST_RATIO * row.ours_s:
             return
     pytest.fail(f"too slow in {TRIES} runs; the last: {row}, the machine x{pace.slower:.1f}")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("ends", [0.0, 0.3])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_jobs_that_lie_at_random_are_planned_in_about_a_second(seed: int, ends: float) -> None:
+    """Sixteen deadlines, with ends a window for each; the plans lose at most a hundredth too much."""
+    problem = scattered_problem(seed, ends=ends)
+    for _ in range(TRIES):
+        pace = Pace(time.process_time, arrays=True)
+        pace.take()
+        begin = time.process_time()
+        curve = EvictionDP().solve(problem)
+        took_s = time.process_time() - begin
+        pace.take()
+        print(f"seed {seed}, {ends:.0%} end: {took_s:.2f} s, gap {curve.gap:.2%}, the machine x{pace.slower:.1f}")
+        assert all(point.feasible for point in curve.points)
+        assert curve.exact or curve.gap <= LARGEST_GAP
+        if took_s < SCATTERED_S * pace.slower:
+            return
+    pytest.fail(f"too slow in {TRIES} runs: the last {took_s:.2f} s, the machine x{pace.slower:.1f}")

@@ -14,6 +14,7 @@ LARGEST_JOB_GPUS = 64
 CHECKPOINT_INTERVAL_S = 3_600
 GPU_GIB_S = 0.5  # what one GPU's share of a job writes in a second, alone
 FILE_SYSTEM_GIB_S = 50.0
+SCATTERED_NODES, SCATTERED_CORES = 300, 64
 
 
 def shared_problem(
@@ -51,6 +52,37 @@ def shared_problem(
     nodes = tuple(NodeResources(f"n{node:04d}", _amounts(GPUS_PER_NODE)) for node in range(machine_nodes))
     needs = Needs(per_node=_amounts(gpus))
     return EvictionProblem(needed, (deadlines - 1) * step_s, step_s, tuple(candidates), needs=needs, nodes=nodes)
+
+
+def scattered_problem(seed: int, *, ends: float, deadlines: int = 16, step_s: int = 60) -> EvictionProblem:
+    """Jobs of 8 to 32 processors on one to four nodes each, drawn at random from 300 of 64; 60 whole nodes are needed.
+
+    The nodes are full, some 550 jobs of a thousand that are drawn find room, and each node's jobs tie it to others.
+    ``ends``: the share of the jobs that end by themselves within the time.
+    """
+    rng = Random(seed)
+    free = dict.fromkeys(range(SCATTERED_NODES), SCATTERED_CORES)
+    candidates = []
+    for index in range(1_000):
+        wide, cores = rng.choice((1, 1, 1, 2, 3, 4)), rng.choice((8, 16, 16, 32))
+        able = [node for node, left in free.items() if left >= cores]
+        if len(able) < wide:
+            continue
+        chosen = sorted(rng.sample(able, wide))
+        for node in chosen:
+            free[node] -= cores
+        age_s = round(math.exp(rng.uniform(math.log(300), math.log(48 * 3_600))))
+        options = [Option(Action.KILL, lost_work_node_s=age_s * cores / SCATTERED_CORES * wide)]
+        if rng.random() < 0.5:
+            options.append(Option(Action.APP_CHECKPOINT, checkpoint_s=rng.randint(10, 400)))
+        if rng.random() < ends:
+            options.insert(0, Option(Action.END, ready_s=rng.uniform(0, deadlines * step_s)))
+        names, holds = tuple(f"n{node:04d}" for node in chosen), tuple(Amounts(cores=cores) for _ in chosen)
+        candidates.append(Candidate(str(10_001 + index), wide, tuple(options), names, holds))
+    whole = Amounts(cores=SCATTERED_CORES)
+    nodes = tuple(NodeResources(f"n{node:04d}", whole, held=Amounts()) for node in free)
+    needs = Needs(per_node=whole)
+    return EvictionProblem(60, (deadlines - 1) * step_s, step_s, tuple(candidates), needs=needs, nodes=nodes)
 
 
 def _amounts(gpus: int) -> Amounts:

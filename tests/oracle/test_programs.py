@@ -15,9 +15,9 @@ from tests.oracle.typed_problems import typed_problem
 CASES = 120 * TIMES
 
 
-@pytest.mark.parametrize("most", [1, 2, 1_000])
+@pytest.mark.parametrize("most", [0, 100, 1_000_000])
 def test_plans_by_programs_are_valid_and_as_good_as_they_say(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(programs, "MOST_PROGRAMS", most)
+    monkeypatch.setattr(programs, "MOST_CELLS", most)
     checked = solved = settled = 0
     for seed in range(CASES):
         for problem in (random_problem(seed), typed_problem(seed)):
@@ -30,7 +30,7 @@ def test_plans_by_programs_are_valid_and_as_good_as_they_say(monkeypatch: pytest
             found = with_programs(windows, Solved(proven=False, gap=1.0))
             points = contest.points(windows, lambda _, answers=found.answers: answers.get)
             for best, point in zip(curve.points, points, strict=True):
-                if most == 1_000:
+                if most == 1_000_000:
                     assert point.feasible == best.feasible, seed
                 if not point.feasible:
                     continue
@@ -42,8 +42,8 @@ def test_plans_by_programs_are_valid_and_as_good_as_they_say(monkeypatch: pytest
                 checked += 1
             solved += bool(found.answers)
             settled += bool(found.answers) and found.gap <= SETTLED
-    assert checked > CASES // 2
-    assert most < 1_000 or settled > 0.9 * solved
+    assert checked > CASES // 2 or not most
+    assert most < 1_000_000 or settled > 0.9 * solved
 
 
 def test_the_last_deadline_comes_first_and_every_one_once() -> None:

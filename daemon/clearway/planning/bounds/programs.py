@@ -11,17 +11,18 @@ The second kind follows from the first for whole numbers, and is what makes the 
 needs no search. Lost work comes first; steps and preemptees count so little that they decide between plans that lose
 the same. A plan is taken where it is valid in whole numbers, and costs less than the one that is known.
 
-Deadlines: ``MOST_PROGRAMS`` of those that miss nodes, the last one first, then the first, then those in the middle of
-what is left. A plan for an earlier deadline, less the jobs that have ended since, is one for a later deadline; no plan
-for an earlier deadline loses less than the bound of a later one.
+Deadlines: the last one first, then the first, then those in the middle of what is left. A plan for an earlier deadline,
+less the jobs that have ended since, is one for a later deadline; no plan for an earlier deadline loses less than the
+bound of a later one. Where these two are near enough, a deadline needs no program.
 
-Cost: some 0.1 s for each program of 300 nodes and 1,000 jobs. What counts is the number of programs and of nodes of
-their search, never seconds: the same problem has the same answer on every machine.
+Cost: some 0.05 s for each program of 300 nodes and 1,000 jobs. What counts are the cells of all programs and the nodes
+of their search, never seconds: the same problem has the same answer on every machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,45 +34,78 @@ from clearway.planning.formulation.windows import Taken, Way, Window
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MOST_PROGRAMS = 8
+MOST_CELLS = 300_000  # of the matrices of all programs of a problem; some five seconds of work
 MOST_NODES = 50  # of HiGHS's search, for each program
 SETTLED = 0.01  # a gap that is not worth a program
 _LITTLE = 1e-6  # of the lost work: what all other keys together count as
-_MOST_CELLS = 200_000
+_MOST_CELLS_EACH = 100_000
+_INFEASIBLE = 2  # scipy's number for it
+
+
+def programs_fit(windows: Sequence[Window]) -> bool:
+    """Whether a program of the largest of these windows is small enough."""
+    return max(map(_cells, windows), default=0) <= _MOST_CELLS_EACH
 
 
 def with_programs(windows: Sequence[Window], solved: Solved) -> Solved:
     """What was found, made better for deadlines of these windows that miss nodes; with the gap that is left."""
-    steps = [(step, window) for window in windows if window.missing for step in window.deadlines]
-    bounds: dict[int, float] = {}
-    found = Solved(dict(solved.answers), proven=False)
-    for place in _halves(len(steps))[:MOST_PROGRAMS]:
-        step, window = steps[place]
-        least, plan = _solve(window, step)
-        if least is None:
+    course = _Course([(step, window) for window in windows if window.missing for step in window.deadlines], solved)
+    cells = 0
+    for place in _halves(len(course.steps)):
+        step, window = course.steps[place]
+        if course.gap(place) <= SETTLED:
             continue
-        bounds[step] = least
-        known = found.answers.get(step)
+        cells += _cells(window)
+        if cells > MOST_CELLS:
+            break
+        course.solved(place, *_solve(window, step))
+    return course.result(solved)
+
+
+class _Course:
+    """What is known of each deadline, by its place in their order."""
+
+    def __init__(self, steps: Sequence[tuple[int, Window]], solved: Solved) -> None:
+        self.steps = steps
+        self._plans = {place: plan for place, (step, _) in enumerate(steps) if (plan := solved.answers.get(step))}
+        self._least: dict[int, float] = {}  # no plan for the deadline loses less; infinite: it has none
+
+    def solved(self, place: int, least: float | None, plan: Taken | None) -> None:
+        if least is not None:
+            self._least[place] = least
+        known = self._plans.get(place)
         if plan is not None and (known is None or _key(plan) < _key(known)):
-            found.answers[step] = plan
-    best: Taken | None = None
-    for step, window in steps:
-        if best is not None:
-            best = _later(best, window)
-        known = found.answers.get(step)
-        if best is not None and (known is None or _key(best) < _key(known)):
-            found.answers[step] = best
-        best = found.answers.get(step, best)
-    least = 0.0
-    for step, _ in reversed(steps):
-        least = max(least, bounds.get(step, 0.0))
-        plan = found.answers.get(step)
-        if plan is not None and plan.lost:
-            found.gap = max(found.gap, (plan.lost - min(least, plan.lost)) / plan.lost)
-    if found.answers.keys() == solved.answers.keys():
-        found.gap = min(found.gap, solved.gap)
-    found.gap = max(found.gap, _LITTLE)  # nothing says that it comes first among equally good plans
-    return found
+            self._plans[place] = plan
+
+    def gap(self, place: int) -> float:
+        """How much of what its plan loses may be needless, as a share; 1 where nothing is known."""
+        least = max((bound for at, bound in self._least.items() if at >= place), default=None)
+        if least == inf:
+            return 0.0
+        if least is None or (plan := self._best(place)) is None:
+            return 1.0
+        return (plan.lost - min(least, plan.lost)) / plan.lost if plan.lost else 0.0
+
+    def _best(self, place: int) -> Taken | None:
+        """Its own plan, or that of the deadline before it that has one; it is kept."""
+        before = max((at for at in self._plans if at < place), default=None)
+        later = None if before is None else _later(self._plans[before], self.steps[place][1])
+        found = min((plan for plan in (self._plans.get(place), later) if plan is not None), key=_key, default=None)
+        if found is not None:
+            self._plans[place] = found
+        return found
+
+    def result(self, solved: Solved) -> Solved:
+        found = Solved(dict(solved.answers), proven=False)
+        for place, (step, _) in enumerate(self.steps):
+            plan = self._best(place)
+            if plan is not None:
+                found.answers[step] = plan
+            found.gap = max(found.gap, self.gap(place))
+        if found.answers.keys() == solved.answers.keys():
+            found.gap = min(found.gap, solved.gap)
+        found.gap = max(found.gap, _LITTLE)  # nothing says that it comes first among equally good plans
+        return found
 
 
 def _halves(count: int) -> list[int]:
@@ -100,7 +134,7 @@ def _later(plan: Taken, window: Window) -> Taken | None:
 
 
 def _solve(window: Window, step: int) -> tuple[float | None, Taken | None]:
-    """No plan loses less than this (None: not known), and the plan that was found."""
+    """No plan loses less than this (None: not known, infinite: there is none), and the plan that was found."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - most daemons never need it
     from scipy.sparse import csr_array  # noqa: PLC0415
 
@@ -124,8 +158,8 @@ def _solve(window: Window, step: int) -> tuple[float | None, Taken | None]:
     rows += [(nodes, float(window.missing), np.inf)]
     rows += [({column: float(way.steps) for column, way in enumerate(ways) if way.steps}, -np.inf, float(step))]
     cells = [(at, column, value) for at, (row, _, _) in enumerate(rows) for column, value in row.items()]
-    if not ways or len(cells) > _MOST_CELLS:
-        return None, None
+    if not ways:
+        return inf, None
     unit = max(1.0, float(sum(way.lost for way in ways)) / len(ways))
     width = len(ways) + len(classes)
     little = _LITTLE / (step + len(of_job) + 1)
@@ -139,14 +173,27 @@ def _solve(window: Window, step: int) -> tuple[float | None, Taken | None]:
         integrality=np.ones(width),
         bounds=Bounds(0, 1),
         constraints=LinearConstraint(matrix, lower, upper),
-        options={"mip_rel_gap": SETTLED / 10, "node_limit": MOST_NODES},
+        options={
+            "mip_rel_gap": SETTLED / 2,
+            "node_limit": MOST_NODES,
+            "presolve": False,
+        },  # which takes longer than it saves
     )
+    if result.status == _INFEASIBLE:
+        return inf, None
     bound = result.mip_dual_bound
     least = None if bound is None or not np.isfinite(bound) else max(0.0, (bound - 2 * _LITTLE) * unit)
     if result.x is None:
         return least, None
     taken = [ways[column] for column in np.flatnonzero(np.round(result.x[: len(ways)])).tolist()]
     return least, _valid(taken, window, step)
+
+
+def _cells(window: Window) -> int:
+    """The size of its program, about: what jobs give back, and rows of jobs without which a node is not free."""
+    ways = {rank: len(each) for rank, each in window.ways.items()}
+    parts = sum(ways.get(rank, 0) for each in thresholds(window) for rank in each.held)
+    return sum(ways.values()) + 2 * parts
 
 
 def _valid(taken: Sequence[Way], window: Window, step: int) -> Taken | None:

@@ -65,6 +65,7 @@ class Solved:
                 if plan is not None and (self.known is None or doubt.cost(plan) <= doubt.cost(self.known)):
                     self.known = plan
                 if self.known is None:
+                    self.gap = self.gap if proven else 1.0
                     continue
                 self.answers[step] = self.known
                 if not proven and self.known.lost:

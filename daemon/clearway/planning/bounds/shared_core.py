@@ -7,7 +7,8 @@ classes. Small groups are left (``node_groups``), which tables over nodes and ti
 Method: that of ``search``, for the deadlines in a row that share their best price. The tables over the classes that may
 matter are the answer. Where a group has too many choices even so, those that promise most are kept; the plans found
 that way are valid and mostly better, which leaves fewer classes. It is repeated while that helps. What would take more
-than ``MOST_LABELS_IN_ALL`` labels stays unproven.
+than ``MOST_LABELS_IN_ALL`` labels stays unproven. So does a part whose jobs tie its classes together at random: its
+first sweep makes more labels a class than it may keep (four times as many as on other machines), and none would end.
 
 Cost: some dozens of bounds, then sweeps and tables over some dozens of classes, be there a thousand or more.
 """
@@ -31,7 +32,7 @@ from clearway.planning.formulation.windows import Taken, Window
 TRIAL_CLASSES = 24  # beside as many as nodes are missing
 TRIAL_LABELS = 100
 MOST_LABELS = 2_000
-MOST_LABELS_IN_ALL = 300_000  # for all deadlines of a problem; one or two seconds of work
+MOST_LABELS_IN_ALL = 1_000_000  # for all deadlines of a problem; some five seconds of work
 _LABELS_A_JOB = 3  # made of one that was kept: the job stays, or leaves in a way or two
 _ATTEMPTS = 4
 _WORTH_ANOTHER = 0.9  # of the room between plan and bound
@@ -40,11 +41,12 @@ _Part = TypeVar("_Part")
 
 
 def in_shares(
-    parts: Sequence[_Part], labels: int, solve: Callable[[_Part, int], tuple[Solved, int]]
+    parts: Sequence[_Part], labels: int, solve: Callable[[_Part, int], tuple[Solved, int]], *, most_gap: float = inf
 ) -> tuple[Solved, int]:
     """The answers of all parts of a problem, and how many of so many ``labels`` were not needed.
 
-    Each part may make an equal share of those that are left, so that no part takes those of the parts after it.
+    Each part may make an equal share of those that are left, so that no part takes those of the parts after it. A part
+    that leaves more than ``most_gap`` is the last.
     """
     solved = Solved()
     for before, part in enumerate(parts):
@@ -53,6 +55,8 @@ def in_shares(
         solved.answers |= found.answers
         solved.proven, solved.gap = solved.proven and found.proven, max(solved.gap, found.gap)
         labels += unused - share
+        if solved.gap > most_gap:
+            break
     return solved, labels
 
 
@@ -114,7 +118,11 @@ class _ClassDoubt(Doubt):
         trial[self._order[:size]] = True
         room = self._room(self.deadlines)
         trial &= self._bound.surplus <= room
-        self._solve(trial, self.deadlines, TRIAL_LABELS, room)
+        before = self.left
+        complete = self._solve(trial, self.deadlines, TRIAL_LABELS, room)
+        if not complete and before - self.left > TRIAL_LABELS * int(trial.sum()):
+            self.left = 0
+            return False
         alive = int((self._bound.surplus <= self._room(self.deadlines)).sum())
         return alive > 2 * size and size < len(self._order)
 

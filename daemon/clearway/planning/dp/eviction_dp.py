@@ -15,14 +15,15 @@ Source: the CoSim paper, Algorithm 1, with exact ties, groups and ends added.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
-from math import gcd
+from math import gcd, inf
 from operator import attrgetter
 
 from clearway.model.plan import Curve
 from clearway.model.problem import EvictionProblem
 from clearway.planning.base import PlainPlanner
-from clearway.planning.bounds.programs import SETTLED, with_programs
+from clearway.planning.bounds.programs import SETTLED, programs_fit, with_programs
 from clearway.planning.bounds.search import Solved
 from clearway.planning.bounds.shared_core import MOST_LABELS_IN_ALL, in_shares, solve_shared
 from clearway.planning.bounds.stages import solve_by_core
@@ -49,8 +50,10 @@ class EvictionDP(PlainPlanner):
         passes = [list(each) for _, each in same]
         solved = _by_core(contest, windows, len(passes))
         if solved is None:
-            solved, _ = in_shares(passes, MOST_LABELS_IN_ALL, _by_tables)
-            if not solved.proven and solved.gap > SETTLED:
+            most_gap = SETTLED if programs_fit(windows) else inf
+            solve = partial(_by_tables, most_gap=most_gap)
+            solved, _ = in_shares(passes, MOST_LABELS_IN_ALL, solve, most_gap=most_gap)
+            if solved.gap > most_gap:
                 solved = with_programs(windows, solved)
         points = contest.points(windows, lambda _: solved.answers.get)
         curve = Curve(self.name, points, solved.proven, solved.gap)
@@ -83,7 +86,7 @@ def _by_core(contest: Contest, windows: Sequence[Window], passes: int) -> Solved
     return solve_by_core(without_superfluous(items, most, contest.sometimes), stages)
 
 
-def _by_tables(windows: Sequence[Window], labels: int) -> tuple[Solved, int]:
+def _by_tables(windows: Sequence[Window], labels: int, *, most_gap: float) -> tuple[Solved, int]:
     """The best for each deadline (in steps) where enough nodes can be freed, and how far it is proven."""
     missing = [window for window in windows if window.missing]
     whole = windows[0]  # of all, it misses the most nodes
@@ -92,7 +95,7 @@ def _by_tables(windows: Sequence[Window], labels: int) -> tuple[Solved, int]:
     # Where whole nodes are shared, groups are mostly small: sweeping them takes two thirds of the time of the bounds.
     items = None if whole.partial and len(whole.classes) + len(whole.partial) > FEW_CLASSES else items_of(whole)
     if items is None:
-        return in_shares(missing, labels, solve_shared)
+        return in_shares(missing, labels, solve_shared, most_gap=most_gap)
     reach = sum([item.nodes for item in items])
     solvable = [window for window in missing if window.missing <= reach]
     if not solvable:
