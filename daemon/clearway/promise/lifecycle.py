@@ -46,9 +46,10 @@ class PromiseLifecycle(Lifecycle[Promise]):
             return _before_start(e, cycle, placed)
         if e.state is E.STARTED and cycle.now < e.order.until:
             return None
-        # A job that waits for a placement that is gone could never start.
-        waits = any(job.state is JobState.PENDING for job in cycle.snapshot.jobs_in.get(e.placement, ()))
-        if e.placement and (placed is not None or waits):
+        # A job of a placement that is gone could never start, and never again once it was requeued.
+        gone = (JobState.COMPLETING, JobState.ENDED)
+        inside = any(job.state not in gone for job in cycle.snapshot.jobs_in.get(e.placement, ()))
+        if e.placement and (placed is not None or inside):
             return Phase(e.state, Command.DELETE_PLACEMENT)
         return close_phase(e, cycle.now, cycle.config.execution.watch_return)
 

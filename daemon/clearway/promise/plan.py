@@ -60,7 +60,9 @@ def plan_promise(
     candidates = config.candidates.model_copy(update={"allow_suspend": False})
     config = config.model_copy(update={"candidates": candidates})
     preemptor = Preemptor(job=_stand_in(order, now, placement), rule="", max_delay_s=LATE_S, deadline=order.at)
-    found = solve_alone(preemptor, replace(context, under_way=under_way, config=config), planner, whole=True)
+    coming = tuple(each for each in context.reservations if each.end_time > order.at)
+    context = replace(context, under_way=under_way, config=config, reservations=coming)
+    found = solve_alone(preemptor, context, planner, whole=True)
     if isinstance(found, NoPlan):
         return found
     cheapest = found.curve.choose()
