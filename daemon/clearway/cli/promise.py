@@ -47,7 +47,7 @@ def promise(
         duration_s = parse_duration_s(duration)
     except ValueError as error:
         raise typer.BadParameter(f"--for: {error}") from None
-    with options.errors():
+    with options.errors(options.BAD_INPUT):
         wish = new_request(
             PromiseRequest,
             nodes=nodes,
