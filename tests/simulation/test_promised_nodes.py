@@ -91,6 +91,9 @@ def test_where_no_job_may_leave_it_is_told_and_the_promise_is_not_kept(make_worl
     promised = promise(world, 2, 100, duration_s=200)
     assert now(world, promised).state is EvictionState.SCHEDULED
     assert now(world, promised).outcome.startswith("No nodes are held yet: ")
+    run_to(world, promised)
+    assert not now(world, promised).late
+    world.run_until(lambda: now(world, promised).late, 150, 1)
     run_to(world, promised, 205)
     ended = now(world, promised)
     assert (ended.state, ended.outcome_code) == (EvictionState.FAILED, OutcomeCode.NOT_KEPT)
@@ -268,3 +271,40 @@ def test_slurm_that_does_not_reserve_is_told_and_nothing_else_is_done(make_world
     assert (ended.state, ended.outcome_code) == (EvictionState.FAILED, OutcomeCode.NOT_KEPT)
     assert ended.outcome == "Not kept: Slurm does not reserve the nodes: Invalid user."
     assert all(world.cluster.jobs[job_id].job.restart_count == 0 for job_id in jobs)
+
+
+def test_an_urgent_job_that_waits_for_promised_nodes_is_left_to_slurm(make_world: Callable[..., World]) -> None:
+    world = make_world(config=config(promises=PROMISES))
+    jobs = full(world, 1)
+    promised = promise(world, 1, 200)
+    world.run_until(lambda: bool(world.cluster.reservations), 10)
+    world.submit(Program(work_s=9_000), on=("n1",), time_limit_s=190)  # until the promised time, at the latest
+    mine = world.urgent(1, user="beam", reservation=now(world, promised).placement, time_limit_s=300)
+    run_to(world, promised, -20)
+    assert world.started(mine) is None
+    assert [e.eviction_id for e in world.store.evictions()] == [promised.eviction_id]
+    world.run_until(lambda: world.started(mine) is not None, 60, 1)
+    assert all(world.cluster.jobs[job_id].job.restart_count == 0 for job_id in jobs)
+
+
+def test_no_approval_is_waited_for_nor_is_time_left_for_it(make_world: Callable[..., World]) -> None:
+    execution = {"kill_allowance": "6s", "approval_time": "90s"}
+    world = make_world(config=config("approve", promises={"hold": "300s", "spare": "0s"}, execution=execution))
+    full(world, 1)
+    saved = world.submit(Program(save_s=3, work_s=5_000), on=("n1",), ran_s=900, comment=SAVES)
+    promised = promise(world, 1, 250)
+    run_to(world, promised, 1)
+    kept = now(world, promised)
+    assert kept.outcome_code is OutcomeCode.KEPT
+    assert {p.job_id: p.action for p in kept.preemptions} == {saved: Action.APP_CHECKPOINT}
+
+
+def test_a_reservation_to_come_that_was_left_over_is_removed(make_world: Callable[..., World]) -> None:
+    world = make_world(config=config(promises={"hold": "2h"}))
+    promised = promise(world, 1, 5_000)
+    world.run_until(lambda: bool(world.cluster.reservations), 10)
+    (held,) = world.cluster.reservations.values()
+    cancel(world, promised)
+    world.run_until(lambda: now(world, promised).state.terminal, 10)
+    world.cluster.reservations[held.name] = held  # Slurm made it after all, or a backup was restored
+    world.run_until(lambda: not world.cluster.reservations, 700, 10)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
+from clearway.config.configuration import Mode
 from clearway.eligibility.authorization import may_not_move
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.open_operations import OpenOperations
@@ -22,6 +23,7 @@ from clearway.model.quarantine import Subject
 from clearway.model.requests import OperatorRequest
 from clearway.model.transitions import entered
 from clearway.preemption.validation import over_budget
+from clearway.promise.lifecycle import TOLERANCE
 from clearway.promise.plan import first_plan, plan_promise, under_way_beside
 from clearway.promise.request import PromiseRequest
 from clearway.slurm.base import SlurmBackend
@@ -59,7 +61,7 @@ class PromiseController:
         made = fresh_operation(
             Promise,
             first_plan(order, context.config, context.now),
-            context.config.daemon.mode.value,
+            Mode.AUTOMATIC.value,  # an operator has asked for it: no approval is waited for
             EvictionState.SCHEDULED,
             context.now,
             outcome=outcome,
@@ -103,12 +105,12 @@ class PromiseController:
             return
         if isinstance(plan, NoPlan):
             waits = Outcome(OutcomeCode.SCHEDULED, f"No nodes are held yet: {plan.why}")
-            if e.outcome != waits.sentence:
-                self.operations.save(e.told(waits))
+            told = replace(e.told(waits), late=e.late or now >= e.order.at + TOLERANCE)
+            if told != e:
+                self.operations.save(told)
             return
         begun = replace(e, plan=plan, preemptions=planned_preemptions(plan, now), revision=e.revision + 1)
-        mode = context.config.daemon.mode.value
-        begun = entered(begun, EvictionState.PLACING, now, mode=mode, outcome="", outcome_code=None, why="")
+        begun = entered(begun, EvictionState.PLACING, now, outcome="", outcome_code=None, why="")
         self.operations.save(begun)
 
     def _plan(self, e: Promise, context: CycleContext) -> PromisePlan | NoPlan | None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 
-from clearway.config.configuration import Config
+from clearway.config.configuration import Config, Mode
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay, under_way_by
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
@@ -56,9 +56,10 @@ def plan_promise(
     snapshot, config, now = context.snapshot, context.config, context.now
     gone = {job.job_id for job in snapshot.holders if not in_the_way(job, order, placement)}
     under_way = replace(context.under_way, leaving=context.under_way.leaving | gone)
-    # A suspended job would stay on the nodes.
+    # A suspended job would stay on the nodes, and no approval has to be waited for.
     candidates = config.candidates.model_copy(update={"allow_suspend": False})
-    config = config.model_copy(update={"candidates": candidates})
+    daemon = config.daemon.model_copy(update={"mode": Mode.AUTOMATIC})
+    config = config.model_copy(update={"candidates": candidates, "daemon": daemon})
     preemptor = Preemptor(job=_stand_in(order, now, placement), rule="", max_delay_s=LATE_S, deadline=order.at)
     coming = tuple(each for each in context.reservations if each.end_time > order.at)
     context = replace(context, under_way=under_way, config=config, reservations=coming)
@@ -70,7 +71,8 @@ def plan_promise(
         return NoPlan("the nodes cannot be freed in time", found.curve)
     plan = plan_alone(replace(found, point=cheapest), planner)
     saving_s = sum(each.checkpoint_s for each in cheapest.actions if each.action in CHECKPOINTS)
-    needed_s = plan.problem.busy_s + saving_s + config.promises.spare + config.execution.kill_allowance
+    rounding_s = 2 * plan.problem.step_s
+    needed_s = plan.problem.busy_s + saving_s + rounding_s + config.promises.spare + config.execution.kill_allowance
     asks_at = order.at - timedelta(seconds=needed_s)
     known = {each.name: getattr(plan, each.name) for each in fields(OperationPlan)}
     if now + _SOON < asks_at:

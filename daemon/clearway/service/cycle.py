@@ -26,7 +26,7 @@ from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import CycleEndedError
 from clearway.model.events import CycleCut, Emit
-from clearway.model.operations import Eviction, EvictionState, Operation
+from clearway.model.operations import Eviction, EvictionState, Operation, OperationKind
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.problem import Action
 from clearway.model.quarantine import Subject, T
@@ -305,7 +305,9 @@ class Cycle:
         """Placements of evictions that this database calls finished: a restored backup, or a lost write."""
         backend = self.parts.backend
         reserved = any(node.reservation is not None for node in snapshot.nodes)
-        if not reserved and not any(job.reservation for job in snapshot.jobs):
+        # A snapshot does not show reservations that are still to come.
+        promised = self.parts.store.evictions(kind=OperationKind.PROMISE, limit=1)
+        if not reserved and not promised and not any(job.reservation for job in snapshot.jobs):
             return  # the snapshot shows no reservation at all: no need to ask for them
         for reservation in backend.reservations():
             if not is_placement(reservation):
