@@ -24,7 +24,7 @@ from clearway.execution.quarantine import Quarantine
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.errors import ConfigError
 from clearway.model.events import fan_out
-from clearway.model.operations import Drain, Eviction, Operation, Relocation
+from clearway.model.operations import Drain, Eviction, Operation, Promise, Relocation
 from clearway.model.problem import Action
 from clearway.notify.dispatch import Dispatcher, NotesFence
 from clearway.notify.outbox import Outbox
@@ -41,6 +41,8 @@ from clearway.preemption.silent_nodes import SilentNodes
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.turns import Turns
 from clearway.preemption.user_pauses import UserPauses
+from clearway.promise.controller import PromiseController
+from clearway.promise.lifecycle import PromiseLifecycle
 from clearway.relocation.controller import RelocationController
 from clearway.relocation.lifecycle import RelocationLifecycle
 from clearway.service.cycle import Cycle, Parts
@@ -145,6 +147,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         Eviction: EvictionLifecycle(basis, silent),
         Drain: DrainLifecycle(basis),
         Relocation: RelocationLifecycle(),
+        Promise: PromiseLifecycle(basis),
     }
     gate = Gate(store, config.daemon.halt_file, (partial(_reload_waits, parts),))
     leadership.closed = gate.closed
@@ -154,6 +157,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
     drains = DrainController(backend, store, operations, executor)
     rolling = RollingController(store, operations, drains, executor, quarantine, emit)
     relocation = RelocationController(backend, store, operations, executor, emit, basis)
+    promises = PromiseController(backend, store, operations, basis, quarantine, emit)
     proposals = Proposals(operations, executor, ApprovalRules(operations, pauses), basis)
     preemption = PreemptionController(
         backend,
@@ -178,6 +182,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         drains,
         rolling,
         relocation,
+        promises,
         SaveTestController(backend, store, basis, gate),
         quarantine,
         leadership,
@@ -195,6 +200,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         rolling,
         preemption,
         relocation,
+        promises,
         requests,
         quarantine,
         gate,

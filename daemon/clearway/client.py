@@ -58,6 +58,7 @@ _PATHS = {
     RequestKind.CANCEL_ROLLING: "rolling-drains/{rolling_id}/cancel",
     RequestKind.DRAIN: "drains",
     RequestKind.UNDRAIN: "undrains",
+    RequestKind.PROMISE: "promises",
     RequestKind.COMPACT: "compactions",
     RequestKind.PROMOTE: "promotions",
 } | {kind: kind.value for kind in (RequestKind.PAUSE, RequestKind.RESUME, RequestKind.HALT, RequestKind.UNHALT)}
@@ -119,6 +120,11 @@ class Client:
     def evictions(self, state: str | None = None, limit: int = _PAGE) -> EvictionList:
         """Newest first; ``state`` is planned, active, past or one state."""
         found = list(self._pages(EvictionList, "evictions", limit, state=state))
+        return EvictionList(items=tuple(e for page in found for e in page.items), next_offset=found[-1].next_offset)
+
+    def promises(self, limit: int = _PAGE) -> EvictionList:
+        """Newest first."""
+        found = list(self._pages(EvictionList, "promises", limit))
         return EvictionList(items=tuple(e for page in found for e in page.items), next_offset=found[-1].next_offset)
 
     def eviction(self, eviction_id: int) -> EvictionView:
@@ -202,7 +208,7 @@ class Client:
     def ask(
         self, kind: RequestKind, eviction_id: int | None = None, *, document: str = "", rolling_id: int | None = None
     ) -> int:
-        """Store a request for the daemon's next cycle; its number. ``document``: what a drain is about, as JSON."""
+        """Store a request for the daemon's next cycle; its number. ``document``: what it is about, as JSON."""
         path = _PATHS.get(kind)
         if path is None:
             raise ApiError(0, f"{kind.value} cannot be asked for over REST: run it beside the database")

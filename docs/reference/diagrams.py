@@ -21,6 +21,7 @@ NAMES = {
     OperationKind.EVICTION: "states of an eviction",
     OperationKind.DRAIN: "states of a drain",
     OperationKind.RELOCATION: "states of a relocation",
+    OperationKind.PROMISE: "states of a promise",
 }
 OF_JOBS = "states of a preemption"
 # In which states an operation of each kind is stored first, and why.
@@ -36,6 +37,7 @@ FIRST_STATES: Mapping[OperationKind, Mapping[EvictionState, str]] = {
         EvictionState.AWAITING_APPROVAL: "mode approve",
         EvictionState.PLACING: "mode automatic, or asked for",
     },
+    OperationKind.PROMISE: {EvictionState.SCHEDULED: "asked for"},
 }
 
 

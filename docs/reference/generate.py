@@ -75,6 +75,7 @@ SECTIONS = {
     "planning": "How a plan is made.",
     "execution": "How a plan is carried out.",
     "drain": "Emptying nodes on request, see [draining](../howto/drain.md).",
+    "promises": "Nodes that are promised for a time to come, see [promises](../howto/promises.md).",
     "eternal": "Jobs without a meaningful end, see [eternal jobs](../howto/eternal-jobs.md).",
     "compaction": "Moving jobs so that whole nodes become empty, see [gathering jobs](../howto/compact.md).",
     "notify": "Who is told of what, see [notifications](../howto/notifications.md). All of it is off by default.",

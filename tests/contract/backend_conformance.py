@@ -297,6 +297,22 @@ class BackendConformance(ListConformance):
             site.backend.update_reservation(wanted.name, ("node2",))
         site.wait("node5 is free again", lambda: not reserved(site, "node5"))
 
+    def test_a_reservation_to_come(self, site: Site) -> None:
+        start = (site.now() + timedelta(minutes=20)).replace(microsecond=0)
+        wanted = replace(placement(site, "node1"), start_time=start, end_time=start + timedelta(minutes=30))
+        site.run_job("node1")  # its time limit does not matter
+        site.backend.create_reservation(wanted)
+        site.backend.create_reservation(wanted)
+        (made,) = site.backend.reservations()
+        assert (made.start_time, made.end_time) == (wanted.start_time, wanted.end_time)
+        assert {"IGNORE_JOBS", "FLEX"} <= set(made.flags)
+        assert not reserved(site, "node1")
+        site.backend.update_reservation(wanted.name, ("node2",))
+        (moved,) = site.backend.reservations()
+        assert (moved.nodes, moved.start_time, moved.end_time) == (("node2",), wanted.start_time, wanted.end_time)
+        site.backend.delete_reservation(wanted.name)
+        assert site.backend.reservations() == ()
+
     def test_a_reservation_of_less_than_a_minute(self, site: Site) -> None:
         site.backend.create_reservation(placement(site, "node1", seconds=20))
         (made,) = site.backend.reservations()

@@ -19,6 +19,7 @@ from clearway.api import (
     health_routes,
     job_routes,
     now_routes,
+    promise_routes,
     reading_routes,
     report_routes,
     request_routes,
@@ -82,6 +83,7 @@ def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI
         drain_routes.router,
         drain_routes.moves,
         drain_routes.rolling,
+        promise_routes.router,
         audit_routes.router,
     ):
         check_declared(router)

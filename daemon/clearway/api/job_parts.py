@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 from clearway.api.job_schemas import JobRole
 from clearway.model.cluster import Job
-from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Preemption, PreemptionState, Relocation
+from clearway.model.operations import (
+    Drain,
+    Eviction,
+    EvictionState,
+    Operation,
+    Preemption,
+    PreemptionState,
+    Promise,
+    Relocation,
+)
 from clearway.model.plan import Choice, Verdict
 from clearway.model.problem import Action
 from clearway.model.report import CycleReport
@@ -63,7 +72,9 @@ def goal(operation: Operation) -> str:
         return f"{operation.plan.called} {subject.display_id} of {subject.user}"
     if isinstance(operation, Relocation):
         return f"{operation.order.kind.value} {operation.eviction_id}"
-    assert isinstance(operation, Drain), operation.kind  # noqa: S101 - there are three kinds
+    if isinstance(operation, Promise):
+        return f"promise {operation.eviction_id}"
+    assert isinstance(operation, Drain), operation.kind  # noqa: S101 - there are four kinds
     return f"drain {operation.eviction_id}"
 
 

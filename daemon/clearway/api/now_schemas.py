@@ -53,7 +53,7 @@ class JobProgress(Answer):
 
 
 class OperationNow(s.EvictionSummary):
-    kind: OperationKind = Field(description="eviction, drain or relocation")
+    kind: OperationKind = Field(description="eviction, drain, relocation or promise")
     predicted_nodes_free_at: datetime = Field(description="when the plan expects all nodes to begin to empty")
     jobs: tuple[JobProgress, ...] = Field(description="the jobs that leave, as far as they are shown to the asker")
 

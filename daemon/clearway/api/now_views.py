@@ -7,7 +7,7 @@ from datetime import timedelta
 from clearway.api import now_schemas as n
 from clearway.api.views import eviction_summary, view
 from clearway.model.cluster import ClusterSnapshot, Node
-from clearway.model.operations import Drain, Eviction, Operation, Relocation
+from clearway.model.operations import Drain, Eviction, Operation, Promise, Relocation
 from clearway.model.report import CycleReport
 from clearway.slurm.parse.hostlist import compress, expand
 
@@ -45,7 +45,7 @@ def _uses(e: Operation) -> Iterable[tuple[str, str]]:
     """Later ones count: a node that is held and that a job still leaves is one that a job leaves."""
     if e.state.terminal:
         return
-    if isinstance(e, Eviction):
+    if isinstance(e, Eviction | Promise):
         held = "h" if e.state.before_start else "r" if e.state.acting else _NOTHING
         if e.state.acting:
             yield from ((name, held) for name in e.plan.placement_nodes)

@@ -151,10 +151,28 @@ class DrainView(Answer):
     rolling_id: int = Field(description="number of the rolling drain that this is a part of; 0: none")
 
 
+class PromiseView(Answer):
+    nodes: int = Field(description="how many nodes are promised")
+    partition: str
+    at: datetime = Field(description="from when on they shall be free")
+    until: datetime = Field(description="when the promise is over")
+    users: tuple[str, ...] = Field(description="users whose jobs may run on them")
+    actor: str = Field(description="user or token that asked for it")
+    reason: str
+    reservation: str = Field(
+        description="name of the Slurm reservation, which jobs ask for; it is there once nodes are chosen"
+    )
+    chosen: HostList = Field(description=f"nodes that are promised{FOLDED}; empty: they are not chosen yet")
+
+
 class EvictionSummary(Answer):
     eviction_id: int
+    promise: PromiseView | None = Field(
+        description="what was promised; null: it is no promise, or not shown to you. A promise has no preemptor: its "
+        "job_id is promise, its user is the user who asked for it, and started_at is when its nodes were free"
+    )
     drain: DrainView | None = Field(
-        description="what a drain was asked to do; null: an eviction for a preemptor. A drain has none: its "
+        description="what a drain was asked to do; null: it is no drain. A drain has none: its "
         "job_id is drain, its user is the user who asked for it, and started_at is when its nodes were empty"
     )
     mode: str = Field(description="mode of the daemon when the eviction was planned")

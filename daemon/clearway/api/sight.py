@@ -75,7 +75,7 @@ class Own:
         return answer.model_copy(update=own)
 
     def summary(self, eviction: E) -> E:
-        return eviction.model_copy(update={"placement": "", "outcome": self.told(eviction.outcome)})
+        return eviction.model_copy(update={"placement": "", "promise": None, "outcome": self.told(eviction.outcome)})
 
     def preemption(self, preemption: s.PreemptionView) -> s.PreemptionView:
         own = {"reason": self.told(preemption.reason), "note": self.told(preemption.note)}

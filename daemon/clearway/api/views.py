@@ -10,8 +10,9 @@ from clearway.api import plan_schemas as p
 from clearway.api import schemas as s
 from clearway.config.configuration import Config
 from clearway.estimates.learning import History
+from clearway.execution.placement import placement_name
 from clearway.model.claims import read_claims
-from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Preemption, Relocation
+from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Preemption, Promise, Relocation
 from clearway.model.orders import DrainOrder, RelocationOrder
 from clearway.model.plan import (
     Alternative,
@@ -182,6 +183,7 @@ def eviction_summary(e: Operation, schema: type[S], **more: object) -> S:
         e.subject,
         e.plan,
         drain=_drain_view(e),
+        promise=_promise_view(e),
         tasks=e.plan.tasks if isinstance(e, Eviction) else 1,
         preemptees=len(e.plan.preemptees),
         # Slurm gives whole seconds: a job that starts in the second of its plan would have started before it.
@@ -195,6 +197,12 @@ def eviction_summary(e: Operation, schema: type[S], **more: object) -> S:
 
 def _drain_view(e: Operation) -> s.DrainView | None:
     return _order_view(e.order) if isinstance(e, Drain | Relocation) else None
+
+
+def _promise_view(e: Operation) -> s.PromiseView | None:
+    if not isinstance(e, Promise):
+        return None
+    return view(s.PromiseView, e.order, reservation=placement_name(e), chosen=e.plan.placement_nodes)
 
 
 def _order_view(order: DrainOrder | RelocationOrder) -> s.DrainView:

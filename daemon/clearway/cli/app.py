@@ -42,6 +42,7 @@ from clearway.cli.options import (
     with_options,
 )
 from clearway.cli.plan_file import run_plan_file
+from clearway.cli.promise import promise, promises
 from clearway.cli.report import report
 from clearway.cli.status import status
 from clearway.cli.sweep_options import ReplayOptions, SweepOptions
@@ -68,6 +69,8 @@ app.command(rich_help_panel=LOOK)(audit)
 app.command("drain", rich_help_panel=NODES)(drain_nodes)
 app.command(rich_help_panel=NODES)(undrain)
 app.add_typer(rolling_app, name="rolling", rich_help_panel=NODES)
+app.command(rich_help_panel=NODES)(promise)
+app.command(rich_help_panel=NODES)(promises)
 app.command(rich_help_panel=NODES)(compact)
 app.command(rich_help_panel=NODES)(promote)
 _SBATCHS = {"allow_extra_args": True, "ignore_unknown_options": True}

@@ -17,7 +17,7 @@ from clearway.estimates.run_times import RunKey, advice_on, sentence
 from clearway.model.audit import AuditKind, AuditRow
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError, DrainError
-from clearway.model.operations import STATE_GROUPS, EvictionState
+from clearway.model.operations import STATE_GROUPS, EvictionState, OperationKind
 from clearway.model.orders import MoveKind
 from clearway.model.requests import RequestKind
 from clearway.model.urgent_report import MOST_CASES
@@ -40,6 +40,11 @@ class Database:
     def evictions(self, state: str | None, limit: int) -> schemas.EvictionList:
         states = None if state is None else STATE_GROUPS.get(state) or (EvictionState(state),)
         found = self.store.evictions(states=states, limit=limit + 1)
+        items = tuple(views.eviction_summary(each, schemas.EvictionSummary) for each in found[:limit])
+        return schemas.EvictionList(items=items, next_offset=limit if len(found) > limit else None)
+
+    def promises(self, limit: int) -> schemas.EvictionList:
+        found = self.store.evictions(kind=OperationKind.PROMISE, limit=limit + 1)
         items = tuple(views.eviction_summary(each, schemas.EvictionSummary) for each in found[:limit])
         return schemas.EvictionList(items=items, next_offset=limit if len(found) > limit else None)
 

@@ -66,8 +66,8 @@ def drain_nodes(
             DrainRequest,
             nodes=nodes,
             reason=reason,
-            deadline=None if deadline is None else _point_in_time(deadline, now),
-            at=None if at is None else _point_in_time(at, now),
+            deadline=None if deadline is None else point_in_time(deadline, now),
+            at=None if at is None else point_in_time(at, now),
             parallel=parallel,
             force=force,
             rolling=rolling,
@@ -156,7 +156,7 @@ def _order(
     raise typer.Exit(0 if good else options.FAILED)
 
 
-def _point_in_time(text: str, now: datetime) -> datetime:
+def point_in_time(text: str, now: datetime) -> datetime:
     """``30m`` from now on, ``18:30`` (the next one here) or ``2026-03-01T18:30`` (here, unless it names its zone)."""
     with suppress(ValueError):
         return now + timedelta(seconds=parse_duration_s(text))

@@ -45,6 +45,8 @@ def summaries(found: Sequence[EvictionSummary], output: str, title: str = "") ->
 
 
 def _goal(e: EvictionSummary) -> str:
+    if e.promise is not None:
+        return f"promise {e.promise.at.astimezone():%m-%d %H:%M}"
     if e.drain is None:
         return f"{e.display_id}{of_tasks(e.tasks)} {e.user}"
     if e.drain.move is None:
@@ -59,6 +61,8 @@ def of_tasks(tasks: int) -> str:
 
 def purpose(e: EvictionSummary) -> str:
     """What it is for, after its number in a sentence."""
+    if e.promise is not None:
+        return f"for nodes promised from {when(e.promise.at)} on, asked for by {e.promise.actor}"
     if e.drain is None:
         return f"for job {e.display_id}{of_tasks(e.tasks)} of {e.user}"
     if e.drain.move is not None:

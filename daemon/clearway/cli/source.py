@@ -33,6 +33,9 @@ class Source(Protocol):
     def evictions(self, state: str | None, limit: int) -> EvictionList:
         """Newest first; ``state`` as the API's parameter has it."""
 
+    def promises(self, limit: int) -> EvictionList:
+        """Newest first."""
+
     def eviction(self, eviction_id: int) -> EvictionView: ...
 
     def verdicts(self, eviction_id: int) -> tuple[VerdictView, ...]:

@@ -252,6 +252,21 @@ class DrainConfig(_Section):
     patience: Period = _key(900.0, "drains without a deadline: how much longer than expected checkpoints may take")
 
 
+class PromisesConfig(_Section):
+    """Nodes that are promised for a time to come (``clearway promise``)."""
+
+    hold: Duration = _key(
+        7_200.0,
+        "how long before a promised time its nodes are chosen and reserved: from then on no job starts on them that "
+        "would have to leave; 0: at the time itself",
+    )
+    spare: Duration = _key(
+        60.0,
+        "how much earlier than their checkpoints need jobs are asked to save themselves for a promised time; 0: no "
+        "earlier",
+    )
+
+
 class _MovesConfig(_Section):
     enabled: bool = _key(False, "whether the daemon moves jobs without being asked, as far as daemon.mode allows")
     period: Period = _key(600.0, "time between two searches for moves, when enabled")
@@ -300,6 +315,7 @@ class Config(_Section):
     planning: PlanningConfig = PlanningConfig()
     execution: ExecutionConfig = ExecutionConfig()
     drain: DrainConfig = DrainConfig()
+    promises: PromisesConfig = PromisesConfig()
     eternal: EternalConfig = EternalConfig()
     compaction: CompactionConfig = CompactionConfig()
     promotion: PromotionConfig = PromotionConfig()

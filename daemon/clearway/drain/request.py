@@ -87,11 +87,11 @@ class DrainRequest(BaseModel):
         """Raises ``DrainError`` for a mistyped date: before the request was made, or more than ten years after it."""
         for what, when in (("beginning", self.at), ("deadline", self.deadline)):
             if when is not None and when < asked_at - _CLOCKS_DIFFER:
-                raise DrainError(f"its {what}, {_utc(when)}, has passed")
+                raise DrainError(f"its {what}, {in_utc(when)}, has passed")
             if when is not None and when > asked_at + _FURTHEST:
-                raise DrainError(f"its {what}, {_utc(when)}, lies more than ten years ahead")
+                raise DrainError(f"its {what}, {in_utc(when)}, lies more than ten years ahead")
         if self.at is not None and self.deadline is not None and self.deadline <= self.at:
-            raise DrainError(f"its deadline, {_utc(self.deadline)}, comes before its beginning, {_utc(self.at)}")
+            raise DrainError(f"its deadline, {in_utc(self.deadline)}, comes before its beginning, {in_utc(self.at)}")
 
     def order(self, nodes: tuple[str, ...], actor: str, request_id: int = 0) -> DrainOrder:
         same = self.model_dump(include={"reason", "deadline", "parallel", "force"})
@@ -125,7 +125,7 @@ def read_request(kind: type[R], document: str) -> R:
         raise DrainError(_first(error)) from None
 
 
-def _utc(when: datetime) -> str:
+def in_utc(when: datetime) -> str:
     if not 1_970 <= when.year < 9_999:  # the same moment in UTC may be no date any more
         return when.isoformat(sep=" ")
     return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import UnknownEvictionError
 from clearway.model.notice import Notice
-from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Relocation, StepLog, Usage
+from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Promise, Relocation, StepLog, Usage
 from clearway.model.rolling import RollingDrain
 from clearway.model.taking import Taking
 from clearway.model.transitions import O
@@ -20,7 +20,7 @@ from clearway.store.base import CycleState, Judgement, Store
 
 _HOUR = timedelta(hours=1)
 
-Ordered = TypeVar("Ordered", Drain, Relocation)
+Ordered = TypeVar("Ordered", Drain, Relocation, Promise)
 
 
 class Outbox(Protocol):

@@ -7,6 +7,9 @@ Slurm kills a job with its reservation. Its end is bounded, so nothing stays beh
 Over the nodes of suspended jobs it stays until they run again (docs/decisions/0015): resuming a job over another one
 silently oversubscribes the processors. It then ends with the preemptor's time limit and the grace, and is extended
 while the daemon lives.
+
+That of a promise begins at the promised time and ends with it. Slurm starts no job on its nodes that, by its limit,
+would have to leave then.
 """
 
 import re
@@ -43,6 +46,8 @@ def placement_ends(operation: Operation, grace: timedelta) -> datetime:
 
 def placement_until(operation: Operation, now: datetime, grace: timedelta) -> datetime:
     """When a placement that is made or extended now has to end."""
+    if operation.window is not None:
+        return operation.window[1]
     if operation.state.before_start:
         return placement_ends(operation, grace)
     return max(now, operation.runs_until or now) + grace
@@ -52,7 +57,7 @@ def placement(operation: Operation, now: datetime, grace: timedelta) -> Reservat
     return Reservation(
         name=operation.placement,
         nodes=operation.held_nodes,
-        start_time=now,
+        start_time=now if operation.window is None else max(now, operation.window[0]),
         end_time=placement_until(operation, now, grace),
         users=operation.placement_users,
         flags=FLAGS,

@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import ClassVar, Self
 
 from clearway.model.cluster import Job
-from clearway.model.orders import DrainOrder, RelocationOrder
+from clearway.model.orders import DrainOrder, PromiseOrder, RelocationOrder
 from clearway.model.outcome import Outcome, OutcomeCode
-from clearway.model.plan import DrainPlan, OperationPlan, Plan, RelocationPlan
+from clearway.model.plan import DrainPlan, OperationPlan, Plan, PromisePlan, RelocationPlan
 from clearway.model.problem import Action
 
 CHECKPOINTS = (Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT)
@@ -18,6 +18,7 @@ class OperationKind(StrEnum):
     EVICTION = "eviction"  # jobs leave for a preemptor
     DRAIN = "drain"  # jobs leave nodes that shall be empty
     RELOCATION = "relocation"  # jobs go on elsewhere
+    PROMISE = "promise"  # nodes shall be free at a time that is known before
 
 
 class PreemptionState(StrEnum):
@@ -44,7 +45,7 @@ class PreemptionState(StrEnum):
 class EvictionState(StrEnum):
     PROPOSED = "proposed"  # observe mode: what would have been done
     AWAITING_APPROVAL = "awaiting_approval"
-    SCHEDULED = "scheduled"  # a drain whose time has not come
+    SCHEDULED = "scheduled"  # a drain or a promise whose time has not come
     PLACING = "placing"  # intent stored; the placement is being made (of a drain: its nodes are being drained)
     PREEMPTING = "preempting"
     STARTING = "starting"  # all nodes are free; the preemptor has not started yet
@@ -121,7 +122,7 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What records and answers show as the job that an operation serves. Drains and relocations serve none."""
+    """What records and answers show as the job that an operation serves; all but evictions serve none."""
 
     job_id: str = "drain"  # no job of Slurm's has such an id
     display_id: str = "drain"
@@ -133,7 +134,8 @@ class Subject:
 class Operation:
     """All that Clearway does for one goal: the plan, its preemptees and what is held for it.
 
-    An ``Eviction`` makes room for a preemptor, a ``Drain`` empties nodes, a ``Relocation`` moves jobs.
+    An ``Eviction`` makes room for a preemptor, a ``Drain`` empties nodes, a ``Relocation`` moves jobs, and a
+    ``Promise`` has nodes free by a time.
     """
 
     kind: ClassVar[OperationKind]
@@ -204,6 +206,11 @@ class Operation:
     def placement_users(self) -> tuple[str, ...]:
         """Users whose jobs start in its placement."""
         return ()
+
+    @property
+    def window(self) -> tuple[datetime, datetime] | None:
+        """From when until when its placement keeps the nodes; None: from now on, as long as it is needed."""
+        return None
 
     @property
     def runs_until(self) -> datetime | None:
@@ -345,6 +352,39 @@ class Relocation(Operation):
     def its_turn(self, p: Preemption) -> bool:
         """One after another, in the plan's order."""
         return all(o.state.terminal for o in self.preemptions if (o.order, o.job_id) < (p.order, p.job_id))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise(Operation):
+    """Jobs leave in time, so that nodes are free for some users from a promised time on.
+
+    Its deadline is that time. It has started once the nodes are free then, and holds them until the promise is over.
+    """
+
+    kind: ClassVar[OperationKind] = OperationKind.PROMISE
+
+    plan: PromisePlan
+
+    @property
+    def order(self) -> PromiseOrder:
+        return self.plan.order
+
+    @property
+    def subject(self) -> Subject:
+        return Subject("promise", "promise", self.order.actor)
+
+    @property
+    def held_nodes(self) -> tuple[str, ...]:
+        holds = self.state.before_start or self.state is EvictionState.STARTED
+        return self.plan.placement_nodes if holds else ()
+
+    @property
+    def placement_users(self) -> tuple[str, ...]:
+        return self.order.users
+
+    @property
+    def window(self) -> tuple[datetime, datetime] | None:
+        return self.order.at, self.order.until
 
 
 EmptiesNodes = Drain | Relocation  # those that hold nodes by the DRAIN state

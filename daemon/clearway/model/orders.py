@@ -1,7 +1,7 @@
-"""What operators order: nodes to be emptied, and jobs to be moved. Frozen data."""
+"""What operators order: nodes to be emptied or promised, and jobs to be moved. Frozen data."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from clearway.model.cluster import Job
@@ -81,3 +81,24 @@ class RelocationOrder(NodeOrder):
         own = self.of(job.job_id)
         stays = set(job.nodes) - {move.source for move in own}
         return tuple(sorted(stays | {move.target for move in own}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromiseOrder:
+    """So many nodes of a partition shall be free from a time on, for some users' jobs alone."""
+
+    nodes: int  # how many
+    partition: str
+    at: datetime
+    duration_s: float
+    users: tuple[str, ...]  # whose jobs may run on them
+    actor: str  # the user who asked for it
+    request_id: int = 0
+    reason: str = ""
+
+    @property
+    def until(self) -> datetime:
+        return self.at + timedelta(seconds=self.duration_s)
+
+    def overlaps(self, other: "PromiseOrder") -> bool:
+        return self.at < other.until and other.at < self.until

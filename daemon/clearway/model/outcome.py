@@ -9,6 +9,9 @@ class OutcomeCode(StrEnum):
     NEEDS_APPROVAL = "needs_approval"
     STARTED = "started"  # the preemptor runs
     EMPTY = "empty"  # the nodes of a drain are empty
+    KEPT = "kept"  # the nodes of a promise were free at its time
+    KEPT_LATE = "kept_late"  # ... later than that
+    NOT_KEPT = "not_kept"  # ... were not all free before it was over
     ARRIVED = "arrived"  # the jobs of a relocation run on their targets, or have ended
     POINTLESS = "pointless"  # the preemptor has no use for the nodes any more
     MISUSED = "misused"  # another job of the preemptor's user was in the placement
@@ -25,6 +28,7 @@ class OutcomeCode(StrEnum):
 _BEGINNINGS = {
     OutcomeCode.NEEDS_APPROVAL: "Needs approval: ",
     OutcomeCode.NOT_POSSIBLE: "Not drained: ",
+    OutcomeCode.NOT_KEPT: "Not kept: ",
     OutcomeCode.CALLED_OFF: "Called off: ",
     OutcomeCode.SUPERSEDED: "Not carried out: ",
 }

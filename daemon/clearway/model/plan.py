@@ -10,7 +10,7 @@ from typing import Self
 from clearway.model.cluster import Job
 from clearway.model.durations import format_duration
 from clearway.model.obstacle import Obstacle
-from clearway.model.orders import DrainOrder, RelocationOrder
+from clearway.model.orders import DrainOrder, PromiseOrder, RelocationOrder
 from clearway.model.problem import Action, EvictionProblem, Option
 
 
@@ -238,6 +238,17 @@ class RelocationPlan(OperationPlan):
     """Which jobs are moved where; its ``placement_nodes`` are those to be emptied and the targets."""
 
     order: RelocationOrder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromisePlan(OperationPlan):
+    """Which nodes are promised, its ``placement_nodes``, and how the jobs leave that would still be there.
+
+    Before ``asks_at`` no job leaves: the plan only says which nodes are held.
+    """
+
+    order: PromiseOrder
+    asks_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

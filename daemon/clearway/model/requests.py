@@ -14,6 +14,7 @@ class RequestKind(StrEnum):
     UNHALT = "unhalt"
     DRAIN = "drain"
     UNDRAIN = "undrain"
+    PROMISE = "promise"
     CANCEL_ROLLING = "cancel_rolling"
     COMPACT = "compact"
     PROMOTE = "promote"
@@ -51,7 +52,7 @@ class OperatorRequest:
     eviction_id: int | None
     actor: str
     created_at: datetime
-    document: str = ""  # what a drain or undrain is about, as JSON
+    document: str = ""  # what a drain, undrain or promise is about, as JSON
     handled_at: datetime | None = None
     code: RequestResult | None = None  # None until it is handled
     result: str = ""  # ``Answer.text``; empty until it is handled

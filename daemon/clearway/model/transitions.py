@@ -67,6 +67,21 @@ OPERATIONS: Mapping[OperationKind, Table[E]] = {
         E.RETURNING: {E.COMPLETED: "no job is on its way"},
         E.CANCELLING: {E.CANCELLED: "nothing is held any more"},
     },
+    OperationKind.PROMISE: {
+        E.SCHEDULED: {
+            E.PLACING: "its nodes are chosen, some time before",
+            E.CANCELLED: "cancelled",
+            E.FAILED: "it is over, and no nodes could be had",
+        },
+        E.PLACING: {E.PREEMPTING: "the placement stands", E.CANCELLING: "cancelled, refused, or over and not kept"},
+        E.PREEMPTING: {
+            E.STARTED: "its time has come, and its nodes are free",
+            E.CANCELLING: "cancelled, or over and not kept",
+        },
+        E.STARTED: {E.RETURNING: "it is over", E.CANCELLING: "cancelled"},
+        E.RETURNING: {E.COMPLETED: "the preemptees run again, or were watched long enough"},
+        E.CANCELLING: {E.CANCELLED: "nothing is held any more", E.FAILED: "the same, and it was not kept"},
+    },
 }
 
 PREEMPTIONS: Table[P] = {

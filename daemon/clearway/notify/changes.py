@@ -20,6 +20,7 @@ from clearway.model.operations import (
     Operation,
     Preemption,
     PreemptionState,
+    Promise,
 )
 from clearway.model.problem import Action
 
@@ -119,6 +120,8 @@ def _job_facts(e: Operation, p: Preemption, at: datetime) -> dict[str, str]:
 def _why(e: Operation) -> str:
     if isinstance(e, Eviction):
         return f"{_called(e)} needs its nodes"
+    if isinstance(e, Promise):
+        return f"its nodes are promised from {shown_time(e.order.at)} on"
     return "its nodes are being emptied" if isinstance(e, Drain) else "it goes on on other nodes"
 
 
@@ -126,6 +129,8 @@ def _cause(e: Operation) -> str:
     """The same without names: a Comment is shown to all who see the job."""
     if isinstance(e, Eviction):
         return "for another job" if e.plan.ordinary else "for an urgent job"
+    if isinstance(e, Promise):
+        return "for promised nodes"
     return "for a drain of its nodes" if isinstance(e, Drain) else "to go on elsewhere"
 
 
@@ -134,6 +139,8 @@ def _called(e: Eviction) -> str:
 
 
 def _wanted(e: Operation) -> str:
+    if isinstance(e, Promise):
+        return f"{e.order.nodes} node(s) are promised from {shown_time(e.order.at)} on"
     if not isinstance(e, Eviction):
         return "jobs shall move"
     tasks = f" for {e.plan.tasks} tasks" if e.plan.tasks > 1 else ""

@@ -17,7 +17,7 @@ from clearway.execution.quarantine import Quarantine
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot, Job
 from clearway.model.events import Emit, PlanMade
-from clearway.model.operations import Eviction, EvictionState, Usage
+from clearway.model.operations import Eviction, EvictionState, Promise, Usage
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.quarantine import Subject
@@ -129,7 +129,8 @@ class PreemptionController:
         return self.suppression.reason(job) or self.pauses.left_alone(job.user, context.now)
 
     def _placements(self) -> frozenset[str]:
-        return frozenset(e.placement for e in self.operations.all() if e.placement)
+        """Those that preemptors may be in; one that waits for promised nodes is left to Slurm."""
+        return frozenset(e.placement for e in self.operations.all() if e.placement and not isinstance(e, Promise))
 
     def _plan_for_ordinary_jobs(self, urgent: Sequence[Waiting], context: CycleContext) -> Iterator[Waiting]:
         """Eternal jobs make room for them, after all urgent ones."""

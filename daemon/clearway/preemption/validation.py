@@ -7,12 +7,12 @@ from clearway.eligibility import budget as budget_of
 from clearway.model.claims import CheckpointHow, last_checkpoint, read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.operations import Usage
-from clearway.model.plan import Plan
+from clearway.model.plan import OperationPlan, Plan
 from clearway.model.problem import Action
 from clearway.preemption.detection import tasks_at_once
 
 
-def over_budget(plan: Plan, usage: Usage, budget: BudgetConfig) -> str:
+def over_budget(plan: OperationPlan, usage: Usage, budget: BudgetConfig) -> str:
     """Why this plan would exceed what preemption may cost in an hour; empty when it does not."""
     jobs = sum(job.job_id not in plan.eternal for job in plan.preemptees)
     return budget_of.over_budget(jobs, plan.chosen.lost_work_node_s or 0.0, usage, budget)

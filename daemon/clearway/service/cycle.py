@@ -26,7 +26,7 @@ from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import CycleEndedError
 from clearway.model.events import CycleCut, Emit
-from clearway.model.operations import Eviction, EvictionState, Operation
+from clearway.model.operations import Eviction, EvictionState, Operation, OperationKind
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.problem import Action
 from clearway.model.quarantine import Subject, T
@@ -40,6 +40,7 @@ from clearway.preemption.held_back import after_planning
 from clearway.preemption.proposals import RENEWED_EVERY
 from clearway.preemption.suppression import SUPPRESSED, Suppression
 from clearway.preemption.user_pauses import USER_PAUSES, UserPauses
+from clearway.promise.controller import PromiseController
 from clearway.relocation.controller import RelocationController
 from clearway.service.leadership import Leadership
 from clearway.service.requests import RequestHandler
@@ -82,6 +83,7 @@ class Cycle:
     rolling: RollingController
     preemption: PreemptionController
     relocation: RelocationController
+    promises: PromiseController
     requests: RequestHandler
     quarantine: Quarantine
     gate: Gate
@@ -202,6 +204,7 @@ class Cycle:
         part = self.quarantine.attempt_part
         if not context.only_observes:
             part("scheduled drains", self.drains.begin_scheduled, context.now)
+        part("promises that are due", self.promises.begin_due, context)
         rolling = self.rolling.advance(context)
         self._carry_on(replace(context, paused=True) if context.only_observes else context)
         part("history", self._record_history, context, before.open_evictions if before is not None else ())
@@ -302,7 +305,9 @@ class Cycle:
         """Placements of evictions that this database calls finished: a restored backup, or a lost write."""
         backend = self.parts.backend
         reserved = any(node.reservation is not None for node in snapshot.nodes)
-        if not reserved and not any(job.reservation for job in snapshot.jobs):
+        # A snapshot does not show reservations that are still to come.
+        promised = self.parts.store.evictions(kind=OperationKind.PROMISE, limit=1)
+        if not reserved and not promised and not any(job.reservation for job in snapshot.jobs):
             return  # the snapshot shows no reservation at all: no need to ask for them
         for reservation in backend.reservations():
             if not is_placement(reservation):

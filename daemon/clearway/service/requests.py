@@ -14,7 +14,7 @@ from clearway.execution.open_operations import OpenOperations
 from clearway.execution.quarantine import Quarantine
 from clearway.model.errors import ClearwayError, RequestError, StoreError
 from clearway.model.events import Emit, PlanMade
-from clearway.model.operations import Eviction, EvictionState, Operation
+from clearway.model.operations import Eviction, EvictionState, Operation, Promise
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.quarantine import Subject, described
 from clearway.model.requests import Answer, OperatorRequest, RequestKind, RequestResult
@@ -23,6 +23,8 @@ from clearway.preemption.save_test_controller import SaveTestController
 from clearway.preemption.save_tests import SaveTestRequest
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.user_pauses import UserPauses
+from clearway.promise.controller import PromiseController
+from clearway.promise.request import PromiseRequest
 from clearway.relocation.controller import RelocationController
 from clearway.service.leadership import Leadership
 from clearway.slurm.parse.hostlist import short
@@ -46,6 +48,7 @@ class RequestHandler:
     drains: DrainController
     rolling: RollingController
     relocation: RelocationController
+    promises: PromiseController
     save_tests: SaveTestController
     quarantine: Quarantine
     leadership: Leadership
@@ -94,10 +97,8 @@ class RequestHandler:
                 halt = request.kind == RequestKind.HALT
                 self.store.set_value(HALTED, request.actor if halt else "")
                 return Answer(sentence="halted" if halt else "not halted any more")
-            case RequestKind.DRAIN:
-                return self._drain(request, context)
-            case RequestKind.UNDRAIN:
-                return Answer(sentence=self.drains.undrain(request, context))
+            case RequestKind.DRAIN | RequestKind.UNDRAIN | RequestKind.PROMISE:
+                return self._about_nodes(request, context)
             case RequestKind.CANCEL_ROLLING:
                 self.rolling.cancel(request)
                 return Answer(sentence="cancelled")
@@ -109,6 +110,17 @@ class RequestHandler:
                 return Answer(sentence=f"gives up the lease after this cycle; {self.leadership.ask_to_hand_over()}")
             case _:
                 raise RequestError(f"unknown request {request.kind}")
+
+    def _about_nodes(self, request: OperatorRequest, context: CycleContext) -> Answer:
+        match request.kind:
+            case RequestKind.DRAIN:
+                return self._drain(request, context)
+            case RequestKind.UNDRAIN:
+                return Answer(sentence=self.drains.undrain(request, context))
+            case _:
+                promise = self.promises.promise(request, read_request(PromiseRequest, request.document), context)
+                sentence = f"promise {promise.eviction_id}: {promise.outcome}"
+                return Answer(sentence=sentence, eviction_id=promise.eviction_id)
 
     def _drain(self, request: OperatorRequest, context: CycleContext) -> Answer:
         wish = read_request(DrainRequest, request.document)
@@ -167,7 +179,8 @@ class RequestHandler:
     def _cancel(self, request: OperatorRequest, context: CycleContext) -> Answer:
         eviction = self._operation(request)
         before_start = eviction.started_at is None and eviction.state is not EvictionState.CANCELLING
-        if eviction.state.terminal or not before_start:
+        holds = isinstance(eviction, Promise) and eviction.state is EvictionState.STARTED
+        if eviction.state.terminal or not (before_start or holds):
             raise RequestError(f"eviction {eviction.eviction_id} is {eviction.state.value}")
         if isinstance(eviction, Eviction):
             self.suppression.suppress(eviction)

@@ -45,7 +45,8 @@ class SimulatedBackend:
 
     def snapshot(self) -> ClusterSnapshot:
         cluster = self._now()
-        reserved = {name: r.name for r in cluster.reservations.values() for name in r.nodes}
+        active = [each for each in cluster.reservations.values() if each.start_time <= cluster.now]
+        reserved = {name: each.name for each in active for name in each.nodes}
         nodes = tuple(self._shown(node, reserved.get(name)) for name, node in cluster.nodes.items())
         jobs = tuple(entry.job for entry in cluster.jobs.values())
         return ClusterSnapshot(
@@ -168,7 +169,9 @@ class SimulatedBackend:
         if existing is not None and set(existing.nodes) != set(reservation.nodes):
             raise SlurmRefusedError(f"reservation {reservation.name}: Reservation name is already in use")
         self._known(reservation.nodes)
-        taken = {name for r in cluster.reservations.values() if r.name != reservation.name for name in r.nodes}
+        start, end = reservation.start_time, reservation.end_time
+        beside = [r for r in cluster.reservations.values() if r.start_time < end and start < r.end_time]
+        taken = {name for r in beside if r.name != reservation.name for name in r.nodes}
         if taken & set(reservation.nodes):
             raise SlurmRefusedError(f"reservation {reservation.name}: Requested nodes are busy")
         cluster.reservations[reservation.name] = reservation

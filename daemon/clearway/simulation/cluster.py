@@ -2,13 +2,14 @@
 
 It follows what a real Slurm was measured to do where Clearway depends on it: a requeued job is COMPLETING until
 its processes have gone, then waits for 121 s unless StartTime=now is set while it is PENDING; IGNORE_JOBS
-reservations keep freed nodes; a suspended job keeps its nodes. It decides nothing for Clearway.
+reservations keep freed nodes, and those to come keep out jobs that would not have ended by then; a suspended job keeps
+its nodes. It decides nothing for Clearway.
 """
 
 import heapq
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from math import inf
@@ -304,7 +305,7 @@ class SimulatedCluster:
         free = {name for name, cpus in self.free.cpus.items() if cpus > 0 and self.nodes[name].available}
         if not free:
             return
-        reserved = {name for reservation in self.reservations.values() for name in reservation.nodes}
+        reserved = list(self.reservations.values())
         pending = [e for e in self.jobs.values() if e.job.state is JobState.PENDING and self._may_start(e.job)]
         for entry in sorted(pending, key=lambda e: (-e.job.priority, e.job.submit_time, int(e.job.job_id))):
             if not free:
@@ -316,7 +317,7 @@ class SimulatedCluster:
                 self._start(self._next_task(entry), nodes, self.now)
                 free.difference_update(name for name in nodes if self.free.cpus[name] <= 0)
 
-    def _start_components(self, entry: SimulatedJob, free: set[str], reserved: set[str]) -> None:
+    def _start_components(self, entry: SimulatedJob, free: set[str], reserved: Sequence[Reservation]) -> None:
         """All components of a heterogeneous job, or none; with the first one."""
         parts = [e for e in self.jobs.values() if e.job.het_job_id == entry.job.het_job_id]
         waiting = [e for e in parts if e.job.state is JobState.PENDING and self._may_start(e.job)]
@@ -350,12 +351,20 @@ class SimulatedCluster:
         waits = job.eligible_time is not None and job.eligible_time > self.now
         return job.priority > 0 and not waits and not (job.reservation and job.reservation not in self.reservations)
 
-    def _fit(self, entry: SimulatedJob, free: set[str], reserved: set[str]) -> tuple[str, ...]:
+    def _in_the_way(self, job: Job, reservation: Reservation) -> bool:
+        """Whether it keeps out a job that does not ask for it: one that would not have ended when it begins."""
+        limit_s = job.time_limit_s
+        return limit_s is None or self.now + timedelta(seconds=limit_s) > reservation.start_time
+
+    def _fit(self, entry: SimulatedJob, free: set[str], reserved: Sequence[Reservation]) -> tuple[str, ...]:
         job = entry.job
         tasks = (e.job for e in self.jobs.values() if job.array_limit and e.job.array_job_id == job.array_job_id)
         if job.array_limit and sum(each.state.holds_nodes for each in tasks) >= job.array_limit:
             return ()
-        names = free & set(self.reservations[job.reservation].nodes) if job.reservation else free - reserved
+        if job.reservation:
+            names = free & set(self.reservations[job.reservation].nodes)
+        else:
+            names = free - {name for each in reserved if self._in_the_way(job, each) for name in each.nodes}
         if len(names) < job.num_nodes:
             return ()
         kept_mib: Counter[str] = Counter()

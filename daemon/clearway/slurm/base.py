@@ -135,7 +135,7 @@ class SlurmBackend(Protocol):
         """What bounds these waiting jobs: two queries. It raises nothing: limits that cannot be read say why."""
 
     def create_reservation(self, reservation: Reservation) -> None:
-        """Create it as given (start now); one of the same name with the same nodes is success."""
+        """Create it as given (a start that has passed is now); one of the same name with the same nodes is success."""
 
     def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
         """Move a reservation to other nodes."""

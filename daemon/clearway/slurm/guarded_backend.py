@@ -133,9 +133,13 @@ class GuardedBackend(JobChanges):
             self._set_drained(node, reason)
 
     def _create_by_command(self, reservation: Reservation) -> None:
-        seconds = (reservation.end_time - self._now()).total_seconds()
+        now = self._now()
+        start = "now"
+        if reservation.start_time > now:  # Slurm reads it in its local time
+            start = reservation.start_time.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+        seconds = (reservation.end_time - max(now, reservation.start_time)).total_seconds()
         command = ["scontrol", "--oneliner", "create", "reservation", f"ReservationName={reservation.name}"]
-        command += ["StartTime=now", f"Duration={max(1, math.ceil(seconds / 60))}"]  # minutes; 0 would have no end
+        command += [f"StartTime={start}", f"Duration={max(1, math.ceil(seconds / 60))}"]  # minutes; 0 would have no end
         command += [f"Users={','.join(reservation.users)}", f"Nodes={compress(reservation.nodes)}"]
         command += [f"Flags={','.join(reservation.flags)}"] if reservation.flags else []
         command += [f"Licenses={reservation.licenses}"] if reservation.licenses else []

@@ -119,6 +119,7 @@ class PyslurmBackend(GuardedBackend):
             nodes=parse.compress(reservation.nodes),
             users=list(reservation.users),
             flags=[_PYSLURM_FLAGS.get(flag, flag) for flag in reservation.flags],
+            start_time=int(reservation.start_time.timestamp()),
             end_time=math.ceil(reservation.end_time.timestamp()),
         )
 

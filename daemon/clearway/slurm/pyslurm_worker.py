@@ -145,8 +145,10 @@ class Calls:
     def _modify(self, job_id: int, **changes: object) -> None:
         self._pyslurm.Job(job_id).modify(self._pyslurm.JobSubmitDescription(**changes))
 
-    def create_reservation(self, name: str, nodes: str, users: list[str], flags: list[str], end_time: int) -> None:
-        start = int(time.time())
+    def create_reservation(
+        self, name: str, nodes: str, users: list[str], flags: list[str], start_time: int, end_time: int
+    ) -> None:
+        start = max(int(time.time()), start_time)
         # pyslurm takes a duration of less than a minute for none.
         end = max(end_time, start + 60)
         reservation = self._pyslurm.Reservation(name, nodes=nodes, users=users, start_time=start, end_time=end)

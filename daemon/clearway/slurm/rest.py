@@ -196,7 +196,7 @@ class RestBackend(CliBackend):
                 "node_list": list(reservation.nodes),
                 "users": list(reservation.users),
                 "flags": list(reservation.flags),
-                "start_time": _number(int(self._now().timestamp())),
+                "start_time": _number(int(max(self._now(), reservation.start_time).timestamp())),
                 "end_time": _number(math.ceil(reservation.end_time.timestamp())),
             },
         )

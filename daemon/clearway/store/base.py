@@ -11,7 +11,7 @@ from clearway.model.case import Case
 from clearway.model.involvement import Involvement
 from clearway.model.leadership import Leader, Lease
 from clearway.model.notice import Channel, Notice, Waiting
-from clearway.model.operations import EvictionState, Operation, StepLog, StepRecord, Usage
+from clearway.model.operations import EvictionState, Operation, OperationKind, StepLog, StepRecord, Usage
 from clearway.model.orders import MoveKind
 from clearway.model.plan import Explanation, OperationPlan
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
@@ -120,6 +120,7 @@ class Store(HistoryStore, Protocol):
         self,
         *,
         states: Sequence[EvictionState] | None = None,
+        kind: OperationKind | None = None,
         user: str | None = None,
         job: str | None = None,
         own: str | None = None,

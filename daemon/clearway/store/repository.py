@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.model.notice import Notice
-from clearway.model.operations import EvictionState, Operation, StepLog
+from clearway.model.operations import EvictionState, Operation, OperationKind, StepLog
 from clearway.model.plan import OperationPlan
 from clearway.model.transitions import O
 from clearway.store import (
@@ -185,6 +185,7 @@ class SqlStore(LeasedStore):
         self,
         *,
         states: Sequence[EvictionState] | None = None,
+        kind: OperationKind | None = None,
         user: str | None = None,
         job: str | None = None,
         own: str | None = None,
@@ -194,6 +195,8 @@ class SqlStore(LeasedStore):
         query = select(EVICTIONS).order_by(EVICTIONS.c.eviction_id.desc()).limit(limit).offset(offset)
         if states is not None:
             query = query.where(EVICTIONS.c.state.in_(states))
+        if kind is not None:
+            query = query.where(EVICTIONS.c.kind == kind)
         query = query.where(*involvement_rows.concerning(user=user, job=job, own=own))
         with self._database.reading() as connection:
             return self._operations(connection, query)

@@ -8,7 +8,7 @@ from sqlalchemy import CursorResult, Row
 
 from clearway.model.cluster import Job
 from clearway.model.errors import StoreError
-from clearway.model.operations import Drain, Eviction, Operation, OperationKind, Preemption, Relocation
+from clearway.model.operations import Drain, Eviction, Operation, OperationKind, Preemption, Promise, Relocation
 from clearway.model.plan import OperationPlan
 from clearway.store.serialise import dump, load
 
@@ -26,7 +26,7 @@ _PREEMPTION_FIELDS = (
     "actual_checkpoint_s", "reason", "note",
 )  # fmt: skip
 
-OPERATIONS: dict[OperationKind, type[Operation]] = {each.kind: each for each in (Eviction, Drain, Relocation)}
+OPERATIONS: dict[OperationKind, type[Operation]] = {each.kind: each for each in (Eviction, Drain, Relocation, Promise)}
 PLANS: dict[OperationKind, type[OperationPlan]] = {
     kind: get_type_hints(operation)["plan"] for kind, operation in OPERATIONS.items()
 }

@@ -65,6 +65,7 @@ _COUNTERS = {
     "preemptor_starts": "Preemptors that started with Clearway's help.",
     "deadlines_missed": "Evictions whose preemptor started after its deadline, or that failed.",
     "nodes_emptied": "Nodes that drains have emptied.",
+    "promises": "Promises of nodes: kept, kept late, or not kept; cancelled ones do not count.",
     "moved_jobs": "Jobs that compaction and promotion have moved, and that run again.",
     "move_gain_node_seconds": ("Node-seconds that moves were expected to gain; only of those carried out to the end."),
     "compacted_nodes": "Nodes that compaction has moved all jobs off.",
@@ -74,8 +75,8 @@ _COUNTERS = {
     "preemptions": "Jobs that passed their point of no return.",
     "lost_work_node_seconds": "Node-seconds of work that preemption lost, by action.",
     "caused_preemptions": (
-        "Jobs that had to leave, by rule, account and partition of the job that they left for; rule drain, compaction "
-        "or promotion: for no job."
+        "Jobs that had to leave, by rule, account and partition of the job that they left for; rule drain, promise, "
+        "compaction or promotion: for no job."
     ),
     "caused_lost_work_node_seconds": "Node-seconds of work lost by jobs that had to leave, by what they left for.",
     "suffered_preemptions": "Jobs that had to leave, by their own account and partition.",
@@ -180,6 +181,7 @@ _LABELS: dict[str, dict[str, Iterable[str]]] = {
     "open_evictions": {"state": [state for state in EvictionState if not state.terminal]},
     "open_preemptions": {"state": [state for state in PreemptionState if not state.terminal]},
     "preemptor_starts": {"result": ("in_time", "late")},
+    "promises": {"result": ("kept", "late", "not_kept")},
     "moved_jobs": {"kind": MoveKind},
     "move_gain_node_seconds": {"kind": MoveKind},
     "rolling_drain_nodes": {"state": TurnState},

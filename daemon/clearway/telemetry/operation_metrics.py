@@ -5,7 +5,8 @@ from functools import singledispatchmethod
 
 from clearway.drain.rolling import newly_skipped, standstill_s
 from clearway.model.events import Event, OperationFinished, PlanMade, RollingProgress
-from clearway.model.operations import Drain, Eviction, EvictionState, Operation, PreemptionState, Relocation
+from clearway.model.operations import Drain, Eviction, EvictionState, Operation, PreemptionState, Promise, Relocation
+from clearway.model.outcome import OutcomeCode
 from clearway.model.report import CycleReport
 from clearway.telemetry.families import Families
 
@@ -63,6 +64,8 @@ class OperationMetrics:
         self._families.add("evictions", 1, operation.state.value)
         if operation.state is EvictionState.FAILED and isinstance(operation, Eviction):
             self._count_missed(operation)
+        if operation.state is EvictionState.FAILED and isinstance(operation, Promise):
+            self._families.add("promises", 1, "not_kept")
         self._started.discard(operation.eviction_id)
         self._missed.discard(operation.eviction_id)
         if isinstance(operation, Relocation):
@@ -84,6 +87,9 @@ class OperationMetrics:
                 begun = operation.order.begin_at or operation.created_at
                 self._families.observe("time_to_empty_seconds", max(0.0, (started - begun).total_seconds()))
                 self._families.add("nodes_emptied", len(operation.order.nodes))
+            case Promise():
+                kept = operation.outcome_code is not OutcomeCode.KEPT_LATE
+                self._families.add("promises", 1, "kept" if kept else "late")
             case Eviction():
                 margin_s = (operation.plan.deadline - started).total_seconds()
                 took_s = max(0.0, (started - operation.created_at).total_seconds())

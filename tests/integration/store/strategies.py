@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from clearway.model.operations import Drain, Eviction, Operation, Relocation
+from clearway.model.operations import Drain, Eviction, Operation, Promise, Relocation
 
 # What Slurm may show in a name: anything but NUL and halves of surrogate pairs, which no database takes.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
@@ -57,4 +57,4 @@ def evictions(kind: type[Operation] = Eviction, **given: Any) -> st.SearchStrate
 
 def operations() -> st.SearchStrategy[Operation]:
     """Operations of all types."""
-    return st.one_of(evictions(kind) for kind in (Eviction, Drain, Relocation))
+    return st.one_of(evictions(kind) for kind in (Eviction, Drain, Relocation, Promise))

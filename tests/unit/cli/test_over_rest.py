@@ -30,6 +30,7 @@ READS = {
     ("explain", "1"): "evictions/1/explanation",
     ("leaders",): "leaders?limit=20",
     ("calibration",): "calibration?limit=50",
+    ("promises",): "promises?limit=20",
     ("rolling", "list"): "rolling-drains?limit=20",
     ("rolling", "show", "1"): "rolling-drains/1",
     ("audit",): "audit?limit=50",

@@ -1,0 +1,32 @@
+"""How promises are shown: tables for people, the answers of REST for programs."""
+
+from clearway.api.schemas import EvictionList, EvictionSummary, PromiseView, RequestView
+from clearway.cli.render import Columns, console, listing, print_document, when
+from clearway.model.durations import format_duration
+
+
+def several(found: EvictionList, output: str) -> None:
+    if output == "json":
+        print_document(found)
+        return
+    columns: Columns = {
+        ">no.": lambda e: e.eviction_id,
+        "state": lambda e: e.state.value,
+        ">nodes": lambda e: _of(e).nodes,
+        "from": lambda e: when(_of(e).at),
+        "for": lambda e: format_duration((_of(e).until - _of(e).at).total_seconds()),
+        "users": lambda e: ",".join(_of(e).users),
+        "reservation": lambda e: _of(e).reservation,
+        "on": lambda e: _of(e).chosen,
+        "outcome": lambda e: e.outcome,
+    }
+    console(output).print(listing(found.items, columns) if found.items else "There are none.")
+
+
+def answer(request: RequestView) -> None:
+    print_document(request)
+
+
+def _of(e: EvictionSummary) -> PromiseView:
+    assert e.promise is not None, e.eviction_id  # noqa: S101 - promises alone are listed
+    return e.promise

@@ -1,0 +1,147 @@
+"""Requests for promised nodes: checked, kept until some time before, and then begun."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from clearway.config.configuration import Mode
+from clearway.eligibility.authorization import may_not_move
+from clearway.execution.cycle_context import CycleContext, PlanningBasis
+from clearway.execution.open_operations import OpenOperations
+from clearway.execution.planning_time import UNDER_WAY
+from clearway.execution.progress import fresh_operation, planned_preemptions
+from clearway.execution.quarantine import Quarantine
+from clearway.model.cluster import ClusterSnapshot
+from clearway.model.errors import RequestError
+from clearway.model.events import Emit, OperationFinished, PlanMade
+from clearway.model.operations import EvictionState, Promise
+from clearway.model.orders import PromiseOrder
+from clearway.model.outcome import Outcome, OutcomeCode
+from clearway.model.plan import NoPlan, PromisePlan
+from clearway.model.quarantine import Subject
+from clearway.model.requests import OperatorRequest
+from clearway.model.transitions import entered
+from clearway.preemption.validation import over_budget
+from clearway.promise.lifecycle import TOLERANCE
+from clearway.promise.plan import first_plan, plan_promise, under_way_beside
+from clearway.promise.request import PromiseRequest
+from clearway.slurm.base import SlurmBackend
+from clearway.store.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseController:
+    """Takes requests, and begins what is due. Every one may be taken again: the daemon may die at any point."""
+
+    backend: SlurmBackend
+    store: Store
+    operations: OpenOperations
+    basis: PlanningBasis
+    quarantine: Quarantine
+    emit: Emit
+
+    def promise(self, request: OperatorRequest, wish: PromiseRequest, context: CycleContext) -> Promise:
+        """The promise, stored; nothing is done for it yet.
+
+        Raises:
+            RequestError: it is refused; nothing was done.
+        """
+        taken = self.operations.of_request(Promise, request.request_id)
+        if taken is not None:
+            return taken
+        wish.check_times(request.created_at)
+        why = context.nothing_begun or may_not_move(request.actor, context.config.drain, self.backend.admin_level)
+        if why:
+            raise RequestError(why)
+        order = wish.order(_partition(wish.partition, context.snapshot), request.actor, request.request_id)
+        self._check_room(order, context.snapshot)
+        begins = order.at - timedelta(seconds=context.config.promises.hold)
+        outcome = Outcome(OutcomeCode.SCHEDULED, f"Its nodes are chosen at {begins:%Y-%m-%d %H:%M:%S} UTC")
+        made = fresh_operation(
+            Promise,
+            first_plan(order, context.config, context.now),
+            Mode.AUTOMATIC.value,  # an operator has asked for it: no approval is waited for
+            EvictionState.SCHEDULED,
+            context.now,
+            outcome=outcome,
+        )
+        created = self.operations.create(made)
+        self.emit(PlanMade(created))
+        return created
+
+    def _check_room(self, order: PromiseOrder, snapshot: ClusterSnapshot) -> None:
+        """Raises ``RequestError`` where more nodes of the partition would be promised at a time than it has."""
+        total = sum(order.partition in node.partitions for node in snapshot.nodes)
+        if order.nodes > total:
+            raise RequestError(f"nodes: partition {order.partition} has {total}, not {order.nodes}")
+        others = [e.order for e in self.operations.all() if isinstance(e, Promise) and not e.state.undoing]
+        beside = [each for each in others if each.partition == order.partition and each.overlaps(order)]
+        promised = sum(each.nodes for each in beside)
+        if order.nodes + promised > total:
+            why = f"{promised} of the {total} nodes of partition {order.partition} are promised for that time already"
+            raise RequestError(f"nodes: {why}")
+
+    def begin_due(self, context: CycleContext) -> None:
+        """Choose nodes for promises whose time has nearly come, and let them begin; the earliest first."""
+        hold = timedelta(seconds=context.config.promises.hold)
+        open_ones = [e for e in self.operations.all() if isinstance(e, Promise)]
+        due = [e for e in open_ones if e.state is EvictionState.SCHEDULED and e.order.at - hold <= context.now]
+        if not due:
+            return
+        if not context.reservations:
+            context = replace(context, reservations=self.backend.reservations())
+        for e in sorted(due, key=lambda each: (each.order.at, each.eviction_id)):
+            self.quarantine.attempt(Subject.OPERATION, str(e.eviction_id), partial(self._begin, e, context))
+
+    def _begin(self, e: Promise, context: CycleContext) -> None:
+        now = context.now
+        if now >= e.order.until:
+            self._end(e, now)
+            return
+        why = context.nothing_begun or context.halted or ("paused" if context.paused else "")
+        plan = NoPlan(why) if why else self._plan(e, context)
+        if plan is None:
+            return
+        if isinstance(plan, NoPlan):
+            waits = Outcome(OutcomeCode.SCHEDULED, f"No nodes are held yet: {plan.why}")
+            told = replace(e.told(waits), late=e.late or now >= e.order.at + TOLERANCE)
+            if told != e:
+                self.operations.save(told)
+            return
+        begun = replace(e, plan=plan, preemptions=planned_preemptions(plan, now), revision=e.revision + 1)
+        begun = entered(begun, EvictionState.PLACING, now, outcome="", outcome_code=None, why="")
+        self.operations.save(begun)
+
+    def _plan(self, e: Promise, context: CycleContext) -> PromisePlan | NoPlan | None:
+        """None: there was none for the cluster as it is, or there is no time for one now."""
+        time, impossible, ident = self.basis.time, self.basis.impossible, f"promise {e.eviction_id}"
+        if impossible.why(ident, e.revision, context.now) is not None or time.left_s(UNDER_WAY) <= 0:
+            return None
+        with time.spending():
+            planning = self.basis.context(context, under_way_beside(e.order, self.operations.others(e)))
+            plan = plan_promise(e.order, planning, self.basis.planner)
+            if isinstance(plan, PromisePlan) and plan.leaving:
+                usage = self.operations.usage_beside(e, context.now)
+                why = over_budget(plan, usage, context.config.budget)
+                plan = NoPlan(why) if why else plan
+        if isinstance(plan, NoPlan):
+            impossible.remember(ident, e.revision, plan.why, context.now)
+        return plan
+
+    def _end(self, e: Promise, now: datetime) -> None:
+        ended = entered(e, EvictionState.FAILED, now, finished_at=now, late=True)
+        why = e.why.removesuffix(".") or "no nodes could be held"
+        self.operations.save(ended.told(Outcome(OutcomeCode.NOT_KEPT, why)))
+        self.emit(OperationFinished(ended))
+
+
+def _partition(name: str, snapshot: ClusterSnapshot) -> str:
+    known: Collection[str] = sorted({each for node in snapshot.nodes for each in node.partitions})
+    if name in known:
+        return name
+    if name:
+        raise RequestError(f"partition: there is no partition {name}")
+    if len(known) != 1:
+        raise RequestError("partition: it has to be named, as there are several")
+    return next(iter(known))

@@ -1,0 +1,159 @@
+"""The rows of the table for promises, whose hold is a placement that begins at the promised time. Pure, but for plans.
+
+placing     the placement (a Slurm reservation) is made over the chosen nodes; it begins at the promised time
+preempting  until jobs have to be asked nothing is done; then the plan is made anew, and the preemptions' own table
+            follows. Nodes that are lost are replaced
+started     its time has come and the nodes are free; the placement stays until the promise is over
+returning   the placement is gone, and preempted jobs are watched until they run again
+cancelling  the same; what has left its nodes by then comes back
+
+Where nodes are not free at the promised time, that is told, and room is made on until the promise is over.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from clearway.eligibility.exemption import Purpose
+from clearway.eligibility.permission import Cause
+from clearway.eligibility.under_way import under_way_for_replan
+from clearway.execution.cycle_context import CycleContext, PlanningBasis
+from clearway.execution.job_lifecycle import Command, StepContext
+from clearway.execution.lifecycle import E, Lifecycle, Phase, Target, call_off, close_phase, placement_phase
+from clearway.execution.planning_time import UNDER_WAY
+from clearway.model.cluster import ClusterSnapshot, JobState, Reservation
+from clearway.model.errors import SlurmError
+from clearway.model.operations import Preemption, PreemptionState, Promise
+from clearway.model.outcome import Outcome, OutcomeCode
+from clearway.model.plan import NoPlan, PromisePlan
+from clearway.preemption.validation import over_budget
+from clearway.promise.plan import jobs_in_the_way, plan_promise, under_way_beside
+
+# Slurm ends jobs up to half a minute after their time limits, and then needs some time.
+TOLERANCE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class PromiseLifecycle(Lifecycle[Promise]):
+    basis: PlanningBasis
+
+    def next_phase(self, e: Promise, cycle: CycleContext, done: AbstractSet[Command]) -> Phase | None:
+        if not e.state.acting or done:
+            return None  # what has come of it is seen first
+        placed = cycle.reservation(e.placement)
+        if e.state.before_start:
+            return _before_start(e, cycle, placed)
+        if e.state is E.STARTED and cycle.now < e.order.until:
+            return None
+        # A job of a placement that is gone could never start, and never again once it was requeued.
+        gone = (JobState.COMPLETING, JobState.ENDED)
+        inside = any(job.state not in gone for job in cycle.snapshot.jobs_in.get(e.placement, ()))
+        if e.placement and (placed is not None or inside):
+            return Phase(e.state, Command.DELETE_PLACEMENT)
+        return close_phase(e, cycle.now, cycle.config.execution.watch_return)
+
+    def target(self, e: Promise, command: Command, snapshot: ClusterSnapshot) -> Target:  # noqa: ARG002
+        """Slurm does not delete a reservation that a job is in, and a job whose reservation is gone never starts."""
+        inside = snapshot.jobs_in.get(e.placement, ())
+        return Target(guests=tuple(job.job_id for job in inside if job.state is not JobState.ENDED))
+
+    def refused(self, e: Promise, error: SlurmError) -> Phase | None:
+        if e.state is not E.PLACING or error.retryable:
+            return None
+        why = f"Slurm does not reserve the nodes: {error}"
+        return replace(call_off(e, Outcome(OutcomeCode.NOT_KEPT, why)), late=True)
+
+    def cause(self, e: Promise) -> Cause:  # noqa: ARG002
+        """The operator has named no jobs, so all guards of urgent jobs hold, and the budget."""
+        return Cause(Purpose.PREEMPTION, budgeted=True)
+
+    def misfits(self, e: Promise, cycle: CycleContext) -> dict[str, str]:
+        snapshot, nodes = cycle.snapshot, cycle.snapshot.node_by_name
+        if snapshot.unreadable:
+            return {}
+        names = e.plan.placement_nodes
+        lost = [name for name in names if name not in nodes or not nodes[name].available]
+        found = dict.fromkeys(lost, "the node is not available any more")
+        if cycle.now < e.plan.asks_at:
+            return found
+        gone = (PreemptionState.SPARED, PreemptionState.FAILED)
+        leaving = {p.job_id for p in e.preemptions if p.state not in gone}
+        leaving |= {job_id for other in cycle.others for job_id in other.promised_jobs}
+        jobs = jobs_in_the_way(e.order, names, snapshot, e.placement)
+        return found | {job.job_id: "it would not have ended" for job in jobs if job.job_id not in leaving}
+
+    def step_context(self, e: Promise, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:  # noqa: ARG002
+        return replace(common, kill_when_late=cycle.config.execution.late_checkpoint == "kill" and not p.eternal)
+
+    def replan(self, e: Promise, stuck: Mapping[str, str], cycle: CycleContext) -> PromisePlan | Phase | None:
+        """Where there can be no plan it waits, which is told once."""
+        time, impossible = self.basis.time, self.basis.impossible
+        ident, asks = f"promise {e.eviction_id}", (e.revision, frozenset(stuck))
+        if impossible.why(ident, asks, cycle.now) is not None or time.left_s(UNDER_WAY) <= 0:
+            return None
+        with time.spending():
+            plan = self._plan(e, stuck, cycle)
+        if isinstance(plan, PromisePlan):
+            return plan
+        impossible.remember(ident, asks, plan.why, cycle.now)
+        if e.late:
+            return None
+        reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
+        text = f"The nodes may not be free at the promised time ({reasons}), and no other plan is possible: {plan.why}."
+        return Phase(e.state, event=text, late=True)
+
+    def _plan(self, e: Promise, stuck: Mapping[str, str], cycle: CycleContext) -> PromisePlan | NoPlan:
+        under_way = under_way_for_replan(e, cycle.others, stuck.keys())
+        beside = under_way_beside(e.order, cycle.others)
+        # What only has to be planned for has not failed to leave.
+        tried = {p.job_id for p in e.preemptions if p.state is not PreemptionState.SPARED}
+        under_way = replace(
+            under_way,
+            nodes=beside.nodes,
+            own_nodes=under_way.own_nodes | beside.own_nodes,
+            avoid=under_way.avoid & tried,
+        )
+        context = self.basis.context(cycle, under_way)
+        plan = plan_promise(e.order, context, self.basis.planner, e.placement)
+        if isinstance(plan, PromisePlan) and plan.leaving:
+            usage = self.basis.operations.usage_beside(e, cycle.now)
+            if why := over_budget(plan, usage, cycle.config.budget):
+                return NoPlan(why)
+        return plan
+
+
+def _before_start(e: Promise, cycle: CycleContext, placed: Reservation | None) -> Phase | None:
+    now, snapshot = cycle.now, cycle.snapshot
+    if now >= e.order.until:
+        outcome = Outcome(OutcomeCode.NOT_KEPT, "not all nodes were free before it was over")
+        return Phase(E.CANCELLING, event=outcome.sentence, outcome=outcome, late=True)
+    if e.state is E.PLACING and cycle.paused:
+        return None
+    if held := placement_phase(e, placed):
+        return held
+    if e.state is E.PLACING:
+        return Phase(E.PREEMPTING)
+    if now < e.order.at:
+        return None
+    if not snapshot.unreadable and not _holders(e, snapshot):
+        return _started(e, cycle)
+    if now >= e.order.at + TOLERANCE and not e.late:
+        return Phase(e.state, event="The nodes were not free at the promised time; room is made on.", late=True)
+    return None
+
+
+def _holders(e: Promise, snapshot: ClusterSnapshot) -> bool:
+    """Whether a job is on the nodes that they are not promised to."""
+    jobs = (job for name in e.plan.placement_nodes for job in snapshot.jobs_on.get(name, ()))
+    return any(job.reservation != e.placement for job in jobs)
+
+
+def _started(e: Promise, cycle: CycleContext) -> Phase:
+    late = cycle.now - e.order.at
+    if late < TOLERANCE:
+        outcome = Outcome(OutcomeCode.KEPT, "Kept: the nodes were free at the promised time")
+    else:
+        why = f"Kept late: the nodes were free {late.total_seconds():.0f} s after the promised time"
+        outcome = Outcome(OutcomeCode.KEPT_LATE, why)
+    return Phase(E.STARTED, event=outcome.sentence, outcome=outcome, started_at=cycle.now)
