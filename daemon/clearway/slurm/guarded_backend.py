@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from clearway.eligibility.licenses import licenses_of
 from clearway.model.cluster import AdminLevel, ClusterSnapshot, Job, Node, PowerSaving, Reservation, Skipped
@@ -135,8 +135,8 @@ class GuardedBackend(JobChanges):
     def _create_by_command(self, reservation: Reservation) -> None:
         now = self._now()
         start = "now"
-        if reservation.start_time > now:  # Slurm reads it in its local time
-            start = reservation.start_time.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+        if reservation.start_time > now:  # the commands have UTC as their local time
+            start = reservation.start_time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
         seconds = (reservation.end_time - max(now, reservation.start_time)).total_seconds()
         command = ["scontrol", "--oneliner", "create", "reservation", f"ReservationName={reservation.name}"]
         command += [f"StartTime={start}", f"Duration={max(1, math.ceil(seconds / 60))}"]  # minutes; 0 would have no end

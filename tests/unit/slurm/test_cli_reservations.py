@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,6 +32,20 @@ def test_create_reservation(backend: CliBackend, slurm: FakeSlurm) -> None:
     backend.create_reservation(reservation())
     what = "ReservationName=clearway-1 StartTime=now Duration=11 Users=alice Nodes=n[1-2] Flags=IGNORE_JOBS,FLEX"
     assert slurm.changes == [f"scontrol create reservation {what}"]
+
+
+def test_a_reservation_to_come_begins_at_its_time_wherever_the_daemon_is(
+    backend: CliBackend, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")  # the commands have UTC, whatever the daemon has
+    time.tzset()
+    try:
+        start = NOW + timedelta(hours=1)
+        backend.create_reservation(reservation(start_time=start, end_time=start + timedelta(minutes=5)))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert f" StartTime={start:%Y-%m-%dT%H:%M:%S} Duration=5 " in slurm.changes[0]
 
 
 def show_reservation(slurm: FakeSlurm, nodes: str) -> None:
