@@ -118,6 +118,22 @@ def test_a_program_is_tried_and_leaves_no_image(site: SlurmCluster) -> None:
     assert not list(IMAGES.glob("*/*/*"))
 
 
+def test_a_process_that_has_ended_and_was_not_asked_for_is_in_nobodys_way(site: SlurmCluster) -> None:
+    """Of a child that has ended little is left until its parent asks for its status: no root, for one."""
+    said, _ = scenario(
+        site,
+        """
+        begin() { steps=$1
+            setsid sh "$driver" start -- sh -c "sleep 0 & exec $(program)" & pid=$!; until_file "$log"; }
+        begin 1200; n=0
+        until pgrep -r Z -u "$(id -u)" -x sleep || [ $n -gt 99 ]; do sleep 0.1; n=$((n + 1)); done
+        save one; gone; hurry; back one
+        """,
+    )
+    assert re.match(r"\d+\n", said), said
+    assert said.endswith("code=7\nok=yes\n"), said
+
+
 def test_root_job_needs_no_sudo(site: SlurmCluster) -> None:
     said, _ = scenario(site, "begin 1200; save one; gone; hurry; back one", user="root")
     assert said.endswith("code=7\nok=yes\n"), said
@@ -296,7 +312,9 @@ def test_gpu_memory_is_moved_by_cuda_checkpoint(site: SlurmCluster) -> None:
             """
             export PATH=$PWD:$PATH
             begin() { steps=$1; setsid sh "$driver" start -- $(program) 7>/dev/nvidia0 & pid=$!; until_file "$log"; }
-            begin 1200; save one; cat $CLEARWAY_DIR/cuda; whole CONT; goes_on; whole STOP; gone
+            begin 1200; save one; cat $CLEARWAY_DIR/cuda; whole CONT; goes_on
+            n=0; until grep -q unlock $CLEARWAY_DIR/cuda || [ $n -gt 99 ]; do sleep 0.3; n=$((n + 1)); done
+            whole STOP; gone
             echo restart >>$CLEARWAY_DIR/cuda; hurry; back one
             """,
         )

@@ -119,7 +119,7 @@ def test_a_user_may_have_no_more_than_the_limit(site: SlurmCluster) -> None:
     before = log.stat().st_size
     site.wait_for(lambda: log.stat().st_size > before, 10, "the program to go on")
     settings.write_text(settings.read_text().replace("limit_mib=1\n", "limit_mib=200\n"))
-    assert save(site, job_id) is SaveState.SAVED
+    assert save(site, job_id) is SaveState.SAVED, (site.work / f"out.{job_id}").read_text()
 
 
 def test_purge_removes_what_is_old_and_nothing_else(site: SlurmCluster) -> None:
