@@ -73,13 +73,15 @@ def test_a_promise_is_kept_and_nothing_stays_behind(cluster: SlurmCluster, daemo
             "--output=/dev/null",
             user="cwbob",
         )
-        assert not newest(daemon).preemptions  # for a while no job is asked
         daemon.wait_for(lambda: newest(daemon).started_at, 150, "the promised time")
         assert datetime.now(tz=UTC) >= at
         kept = newest(daemon)
         assert kept.outcome_code is OutcomeCode.KEPT
         (p,) = kept.preemptions
         assert (p.job_id, p.action) == (saved, Action.APP_CHECKPOINT)
+        assert not held.preemptions  # no job is asked before it has to be
+        assert p.asked_at is not None
+        assert p.asked_at >= held.plan.asks_at
         cluster.wait_state(mine, "RUNNING")
         assert nodes_of(cluster, mine) == where
         assert cluster.state(late) == "PENDING"
