@@ -158,7 +158,7 @@ class PromiseView(Answer):
     until: datetime = Field(description="when the promise is over")
     users: tuple[str, ...] = Field(description="users whose jobs may run on them")
     actor: str = Field(description="user or token that asked for it")
-    reason: str
+    reason: str = Field(description="why they are promised, as asked for; empty: nothing was said")
     reservation: str = Field(
         description="name of the Slurm reservation, which jobs ask for; it is there once nodes are chosen"
     )
