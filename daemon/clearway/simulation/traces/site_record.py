@@ -1,0 +1,245 @@
+"""What Slurm's accounting knows of a site's jobs, reservations and outages: the commands, and how answers are read.
+
+Other than a trace (``sacct``), it keeps all that Slurm needs to place a job: its partition, resources, features, nodes,
+reservation and Comment, and every run of a job that was requeued (``--duplicates``). Times are Unix times
+(``SLURM_TIME_FORMAT=%s``). Comment and JobName come last: a bar in one of them moves text between the two, and no other
+field.
+
+What a job did in all (``work_s``) is what its last run took; of a job that saves itself, what all its runs took.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import ceil
+from typing import NamedTuple
+
+from clearway.model.claims import CheckpointHow, ClaimError, Claims, parse_claims
+from clearway.model.cluster import Counts, Reservation
+from clearway.simulation.traces.trace import BrokenLine
+from clearway.slurm.parse import fields
+from clearway.slurm.parse.elapsed_times import sacct_command
+from clearway.slurm.parse.fields import FieldError
+from clearway.slurm.parse.hostlist import expand
+
+ENVIRONMENT = {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC"}
+_SACCTMGR = ("sacctmgr", "--noheader", "--parsable2", "show")
+_NO_TIME = {"Unknown", "None", ""}
+_SIMPLE = re.compile(r"[A-Za-z0-9_.:-]+(&[A-Za-z0-9_.:-]+)*")
+
+
+class _Row(NamedTuple):
+    """The fields that sacct is asked for, by its own names."""
+
+    JobIDRaw: str
+    User: str
+    Account: str
+    Partition: str
+    QOS: str
+    State: str
+    Submit: str
+    Eligible: str
+    Start: str
+    End: str
+    ElapsedRaw: str  # seconds
+    TimelimitRaw: str  # minutes, or a word
+    NNodes: str
+    NodeList: str
+    Priority: str
+    Reservation: str
+    Constraints: str
+    ReqTRES: str
+    AllocTRES: str
+    Comment: str
+    JobName: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    start: datetime
+    end: datetime | None  # None: it still runs
+    elapsed_s: float
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedJob:
+    """A job that ran, or runs. ``cpus`` and ``memory_mib`` are those of one node."""
+
+    job_id: int
+    user: str
+    account: str
+    partition: str
+    qos: str
+    name: str
+    comment: str
+    submit: datetime
+    eligible: datetime
+    time_limit_s: int | None
+    num_nodes: int
+    cpus: int
+    memory_mib: int
+    gpus: Counts
+    features: str
+    reservation: str
+    priority: int
+    runs: tuple[Run, ...]
+
+    @property
+    def claims(self) -> Claims | None:
+        try:
+            return parse_claims(self.comment)
+        except ClaimError:
+            return None
+
+    @property
+    def saves_itself(self) -> bool:
+        return self.claims is not None and self.claims.checkpoint not in (None, CheckpointHow.NONE)
+
+    @property
+    def work_s(self) -> float:
+        """What it computes; of one that still runs, as much as its time limit allows."""
+        last = self.runs[-1]
+        last_s = last.elapsed_s if last.end is not None else max(last.elapsed_s, self.time_limit_s or 0.0)
+        before_s = sum(run.elapsed_s for run in self.runs[:-1]) if self.saves_itself else 0.0
+        return max(1.0, before_s + last_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A node that took no jobs. ``end`` None: it still does not."""
+
+    node: str
+    start: datetime
+    end: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRecord:
+    name: str
+    jobs: tuple[RecordedJob, ...]
+    broken: tuple[BrokenLine, ...] = ()
+    never_ran: int = 0
+    reservations: tuple[Reservation, ...] = ()
+    outages: tuple[Outage, ...] = ()
+
+
+def command(start: str, end: str) -> Sequence[str]:
+    """For all runs of all jobs of all users between two times, as sacct reads times."""
+    return sacct_command(_Row._fields, "--allusers", "--duplicates", f"--starttime={start}", f"--endtime={end}")
+
+
+def reservations_command(start: str, end: str) -> Sequence[str]:
+    shown = "format=Name,Start,End,NodeNames"
+    return (*_SACCTMGR, "reservation", f"start={start}", f"end={end}", shown)
+
+
+def outages_command(start: str, end: str) -> Sequence[str]:
+    return (*_SACCTMGR, "event", "event=node", f"start={start}", f"end={end}", "format=NodeName,Start,End,State")
+
+
+def read_record(lines: Iterable[str], name: str) -> SiteRecord:
+    by_job: dict[int, list[tuple[_Row, Run]]] = {}
+    broken: list[BrokenLine] = []
+    never_ran = 0
+    for number, line in enumerate(lines, start=1):
+        words = line.rstrip("\r\n").split("|", len(_Row._fields) - 1)
+        if not line.strip():
+            continue
+        try:
+            if len(words) != len(_Row._fields):
+                raise FieldError(f"{len(words)} fields, not {len(_Row._fields)}")  # noqa: TRY301 - as any other fault
+            row = _Row(*words)
+            run = _run(row)
+            if run is None:
+                never_ran += 1
+                continue
+            by_job.setdefault(fields.number(row.JobIDRaw, "JobIDRaw"), []).append((row, run))
+        except FieldError as error:
+            broken.append(BrokenLine(number, str(error)))
+    jobs = []
+    for job_id, rows in by_job.items():
+        try:
+            jobs.append(_job(job_id, rows))
+        except FieldError as error:
+            broken.append(BrokenLine(0, f"job {job_id}: {error}"))
+    jobs.sort(key=lambda job: (job.submit, job.job_id))
+    return SiteRecord(name, tuple(jobs), tuple(broken), never_ran)
+
+
+def _run(row: _Row) -> Run | None:
+    """None for one that never began."""
+    start, end = _time(row.Start, "Start"), _time(row.End, "End")
+    elapsed_s = fields.number(row.ElapsedRaw, "ElapsedRaw")
+    if start is None or (end is not None and elapsed_s == 0):
+        return None
+    return Run(start=start, end=end, elapsed_s=elapsed_s, nodes=expand(row.NodeList))
+
+
+def _job(job_id: int, rows: list[tuple[_Row, Run]]) -> RecordedJob:
+    unique = {run.start: (row, run) for row, run in rows}
+    ordered = [unique[at] for at in sorted(unique)]
+    first, last = ordered[0][0], ordered[-1][0]
+    submit = _time(first.Submit, "Submit")
+    if submit is None:
+        raise FieldError("Submit is missing")
+    nodes = max(1, fields.number(last.NNodes, "NNodes"))
+    held = fields.tres(last.AllocTRES) or fields.tres(last.ReqTRES)
+    return RecordedJob(
+        job_id=job_id,
+        user=last.User,
+        account=last.Account,
+        partition=last.Partition,
+        qos=last.QOS,
+        name=last.JobName,
+        comment=last.Comment,
+        submit=submit,
+        eligible=_time(first.Eligible, "Eligible") or submit,
+        time_limit_s=60 * fields.number(last.TimelimitRaw, "") if last.TimelimitRaw.isdecimal() else None,
+        num_nodes=nodes,
+        cpus=ceil(fields.number(held.get("cpu", "0"), "TRES cpu") / nodes),
+        memory_mib=ceil(fields.size_mib(held["mem"], "TRES mem") / nodes) if "mem" in held else 0,
+        gpus=_gpus(held, nodes),
+        features=last.Constraints if _SIMPLE.fullmatch(last.Constraints) else "",
+        reservation=last.Reservation,
+        priority=fields.number(first.Priority, "Priority") if first.Priority.isdecimal() else 0,
+        runs=tuple(run for _, run in ordered),
+    )
+
+
+def _gpus(held: dict[str, str], nodes: int) -> Counts:
+    """On each node, by type where that is told."""
+    counts = {name.removeprefix("gres/gpu").removeprefix(":"): count for name, count in held.items() if "gres/gpu" in name}
+    typed = {kind: count for kind, count in counts.items() if kind} or counts
+    return tuple(sorted((kind, ceil(fields.number(count, "TRES gpu") / nodes)) for kind, count in typed.items()))
+
+
+def _time(word: str, what: str) -> datetime | None:
+    if word in _NO_TIME:
+        return None
+    if not word.isdecimal():
+        raise FieldError(f"{what} is {word[:40]!r}, not a Unix time (sacct tells those with SLURM_TIME_FORMAT=%s)")
+    return datetime.fromtimestamp(fields.number(word, what), UTC)
+
+
+def read_reservations(text: str) -> tuple[Reservation, ...]:
+    """Of ``reservations_command``; a reservation that was changed has a line for each of its forms."""
+    found = []
+    for line in text.splitlines():
+        name, start, end, nodes = (line.split("|") + [""] * 4)[:4]
+        began, ends = _time(start, "Start"), _time(end, "End")
+        if began is not None and ends is not None and nodes and not name.startswith("clearway"):
+            found.append(Reservation(name=name, nodes=expand(nodes), start_time=began, end_time=ends))
+    return tuple(found)
+
+
+def read_outages(text: str) -> tuple[Outage, ...]:
+    """Of ``outages_command``: times in which a node was down, drained or failed."""
+    found = []
+    for line in text.splitlines():
+        node, start, end, _ = (line.split("|") + [""] * 4)[:4]
+        began = _time(start, "Start")
+        if node and began is not None:
+            found.append(Outage(node, began, _time(end, "End")))
+    return tuple(found)
