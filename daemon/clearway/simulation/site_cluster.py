@@ -55,7 +55,8 @@ class SiteCluster(SimulatedCluster):
     _table: "_Nodes | None" = None
 
     def next_event(self) -> datetime | None:
-        return self._events[0][0] if self._events else None
+        at = min(self._look_at, self._events[0][0] if self._events else _NEVER)
+        return None if at == _NEVER else at
 
     def waits_or_runs(self) -> bool:
         return any(entry.job.state is not JobState.ENDED for entry in self.jobs.values())

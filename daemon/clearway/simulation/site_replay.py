@@ -21,11 +21,11 @@ from clearway.estimates.costs import write_time_s
 from clearway.estimates.learning import History
 from clearway.model.claims import CheckpointHow, format_claims
 from clearway.model.clock import SteppedClock
-from clearway.model.cluster import Job, JobState, Node
+from clearway.model.cluster import Job, JobState, Node, Reservation
 from clearway.model.report import CycleReport
 from clearway.simulation.jobs import Program
 from clearway.simulation.site_cluster import SiteCluster
-from clearway.simulation.traces.site_record import Outage, RecordedJob, SiteRecord
+from clearway.simulation.traces.site_record import RecordedJob, SiteRecord
 
 LONGEST_PAUSE_S = 15.0
 _AT_MOST = timedelta(days=1)  # that the replay goes on where nothing happens any more
@@ -52,11 +52,15 @@ class SiteReplay:
         self.clock = SteppedClock(self.begins)
         self.cluster = SiteCluster(now=self.begins, kill_wait_s=max(5.0, self.exit_s))
         # No outage at the beginning: what is out of service now was so since its recorded start.
-        usable = (replace(n, available=True, raw_state="IDLE", alloc_cpus=0, alloc_memory_mib=0, reason="", reservation=None) for n in self.nodes)
+        usable = (
+            replace(n, available=True, raw_state="IDLE", alloc_cpus=0, alloc_memory_mib=0, reason="", reservation=None)
+            for n in self.nodes
+        )
         self.cluster.add_nodes(usable)
         self._script: list[tuple[datetime, int, Callable[[], None]]] = []
         self.left_out = 0
-        self.urgent: set[str] = set()
+        self.submitted: dict[str, datetime] = {}  # when, of the jobs whose start the replay decides
+        self.urgent: dict[str, float] = {}  # and how long the urgent ones may wait
         self._pace = _Pace(self.config, self.begins)
         self._fill()
 
@@ -74,7 +78,8 @@ class SiteReplay:
         for each in self.record.reservations:
             if each.end_time > self.begins:
                 self.cluster.to_come.append(each)
-                self._at(each.start_time, partial(self._reserve, each.name))
+                self._at(each.start_time, partial(self._reserve, each))
+                self._at(each.end_time, lambda: None)  # its nodes are looked at again
         for job in self.record.jobs:
             if job.partition not in known or job.num_nodes > len(self.nodes):
                 self.left_out += 1
@@ -82,6 +87,9 @@ class SiteReplay:
                 running.append(job)
             elif job.runs[0].start >= self.begins:
                 self._at(job.submit, partial(self._submit, job))
+                if (rule := matching_rule(_as_slurm(job), self.config.preemptors)) is not None:
+                    told_s = None if job.claims is None else job.claims.max_delay_s
+                    self.urgent[str(job.job_id)] = rule.max_delay if told_s is None else told_s
         for job in running:
             self._submit(job, on=job.runs[0].nodes)
 
@@ -89,17 +97,17 @@ class SiteReplay:
         nodes = self.cluster.nodes
         nodes[node] = replace(nodes[node], available=False, raw_state="IDLE+DRAIN", reason="as recorded")
 
-    def _reserve(self, name: str) -> None:
-        for each in [each for each in self.cluster.to_come if each.name == name]:
-            if each.start_time <= self.clock.now():
-                self.cluster.to_come.remove(each)
-                self.cluster.reservations[name] = each
+    def _reserve(self, reservation: Reservation) -> None:
+        self.cluster.to_come.remove(reservation)
+        self.cluster.reservations[reservation.name] = reservation
 
     def _submit(self, job: RecordedJob, on: tuple[str, ...] = ()) -> None:
         cluster = self.cluster
         cluster.next_id = job.job_id
         on = on if all(name in cluster.nodes for name in on) else ()
-        whole_cpus = cluster.nodes[on[0]].cpus if on else min(n.cpus for n in self.nodes if job.partition in n.partitions)
+        whole_cpus = (
+            cluster.nodes[on[0]].cpus if on else min(n.cpus for n in self.nodes if job.partition in n.partitions)
+        )
         whole = job.cpus == 0 or job.cpus >= whole_cpus
         job_id = cluster.submit(
             self._program(job),
@@ -122,19 +130,16 @@ class SiteReplay:
             priority=job.priority or 100,
             reservation=job.reservation or None,
         )
-        if self.config.eternal.partitions or matching_rule(cluster.jobs[job_id].job, self.config.preemptors):
-            self.urgent.add(job_id)
+        if not on:
+            self.submitted[job_id] = job.submit
+        if job_id in self.urgent or self.config.eternal.partitions:
             self._pace.look_soon(max(job.eligible, self.clock.now()))
 
     def _program(self, job: RecordedJob) -> Program:
         claims = job.claims
         if claims is None or not job.saves_itself:
             return Program(work_s=job.work_s, exit_s=self.exit_s)
-        shown = Job(
-            job_id="0", user=job.user, state=JobState.RUNNING, raw_state="RUNNING", partitions=(job.partition,),
-            num_nodes=job.num_nodes, submit_time=job.submit, memory_mib=job.memory_mib,
-        )  # fmt: skip
-        takes_s = write_time_s(shown, claims, self.config.costs, self.nodes[0].memory_mib, self.history)
+        takes_s = write_time_s(_as_slurm(job), claims, self.config.costs, self.nodes[0].memory_mib, self.history)
         if claims.checkpoint is CheckpointHow.INTERVAL:
             return Program(work_s=job.work_s, exit_s=self.exit_s, interval_s=claims.interval_s)
         trap_s = 1.0 if claims.run is not None else 0.0
@@ -206,6 +211,24 @@ class _Pace:
         self._due = now + timedelta(seconds=max(pause_s, self._quiet_s))
         if event is not None and event < self._due:
             self._due = max(now + timedelta(seconds=pause_s), event + timedelta(seconds=pause_s / 2))
+
+
+def _as_slurm(job: RecordedJob) -> Job:
+    """As far as rules and estimates ask."""
+    return Job(
+        job_id=str(job.job_id),
+        user=job.user,
+        account=job.account,
+        qos=job.qos,
+        name=job.name,
+        comment=job.comment,
+        state=JobState.PENDING,
+        raw_state="PENDING",
+        partitions=(job.partition,),
+        num_nodes=job.num_nodes,
+        submit_time=job.submit,
+        memory_mib=job.memory_mib,
+    )
 
 
 def _as_submitted(job: RecordedJob) -> str:

@@ -210,7 +210,9 @@ def _job(job_id: int, rows: list[tuple[_Row, Run]]) -> RecordedJob:
 
 def _gpus(held: dict[str, str], nodes: int) -> Counts:
     """On each node, by type where that is told."""
-    counts = {name.removeprefix("gres/gpu").removeprefix(":"): count for name, count in held.items() if "gres/gpu" in name}
+    counts = {
+        name.removeprefix("gres/gpu").removeprefix(":"): count for name, count in held.items() if "gres/gpu" in name
+    }
     typed = {kind: count for kind, count in counts.items() if kind} or counts
     return tuple(sorted((kind, ceil(fields.number(count, "TRES gpu") / nodes)) for kind, count in typed.items()))
 

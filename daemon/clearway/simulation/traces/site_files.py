@@ -1,0 +1,71 @@
+"""A site's record as files of a folder: the answers of Slurm's commands, so that it can be replayed elsewhere."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from clearway.model.cluster import Node
+from clearway.model.errors import TraceError
+from clearway.simulation.traces import site_record
+from clearway.simulation.traces.site_record import SiteRecord
+from clearway.slurm.parse.nodes import read_nodes
+
+JOBS, NODES, RESERVATIONS, OUTAGES = "jobs.txt", "nodes.txt", "reservations.txt", "outages.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    record: SiteRecord
+    nodes: tuple[Node, ...]
+
+
+def commands(start: str, end: str) -> Mapping[str, Sequence[str]]:
+    """What to ask Slurm, by the file that keeps the answer; all with ``site_record.ENVIRONMENT``."""
+    return {
+        JOBS: site_record.command(start, end),
+        NODES: ("scontrol", "--oneliner", "--all", "show", "node"),
+        RESERVATIONS: site_record.reservations_command(start, end),
+        OUTAGES: site_record.outages_command(start, end),
+    }
+
+
+def read_folder(folder: Path) -> dict[str, str]:
+    """The answers; reservations and outages may be missing.
+
+    Raises:
+        TraceError: when one cannot be read.
+    """
+    found = {}
+    for name in (JOBS, NODES, RESERVATIONS, OUTAGES):
+        try:
+            found[name] = (folder / name).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            if name in (JOBS, NODES):
+                raise TraceError(f"{folder}: {name} is missing") from None
+            found[name] = ""
+        except OSError as error:
+            raise TraceError(f"{folder / name}: cannot be read: {error.strerror}") from None
+    return found
+
+
+def write_folder(folder: Path, answers: Mapping[str, str]) -> None:
+    """Raises ``TraceError`` when it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in answers.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise TraceError(f"{folder}: cannot be written: {error.strerror}") from None
+
+
+def read_site(answers: Mapping[str, str], name: str) -> Site:
+    """Raises ``TraceError`` where no job ran, or no node is known."""
+    record = site_record.read_record(answers[JOBS].split("\n"), name)
+    nodes, _ = read_nodes(answers[NODES])
+    if not record.jobs:
+        raise TraceError(f"{name}: no job that ran ({len(record.broken):,} broken lines)")
+    if not nodes:
+        raise TraceError(f"{name}: scontrol knows no node")
+    reservations = site_record.read_reservations(answers[RESERVATIONS])
+    outages = site_record.read_outages(answers[OUTAGES])
+    return Site(replace(record, reservations=reservations, outages=outages), tuple(nodes))
