@@ -26,7 +26,7 @@ from clearway.model.urgent_report import MOST_CASES
 from clearway.preemption.report import report
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.measures import Spread
-from clearway.simulation.site_measures import SiteFigures, recorded, replayed
+from clearway.simulation.site_measures import SiteFigures, recorded, replayed, waits
 from clearway.simulation.site_replay import SiteReplay
 from clearway.simulation.traces import site_files, site_record
 from clearway.simulation.traces.site_files import Site
@@ -70,8 +70,15 @@ def simulate_site(asked: ReplayOptions, settings: Path, output: str, *, quiet: b
         _write(asked.report, page(found))
     if output == "json":
         runs = [each.as_json() for each in figures]
+        urgent = waits(alone, with_clearway)
         render.print_json(
-            {"trace": name, "nodes": len(site.nodes), "runs": runs, "report": found.model_dump(mode="json")}
+            {
+                "trace": name,
+                "nodes": len(site.nodes),
+                "runs": runs,
+                "urgent": urgent,
+                "report": found.model_dump(mode="json"),
+            }
         )
         return
     _tell_left_out(site, with_clearway)
@@ -115,7 +122,7 @@ class _Known:
             store.close()
 
     def replay(self, site: Site, config: Config) -> SiteReplay:
-        return SiteReplay(site.record, site.nodes, config, self.exit_s, self._history)
+        return SiteReplay(site.record, site.nodes, config, site.tiers, self.exit_s, self._history)
 
 
 def _with_clearway(replay: SiteReplay, config: Config, known: _Known, tick: Callable[[int], None]) -> ReportView:

@@ -48,6 +48,7 @@ class SiteCluster(SimulatedCluster):
     """``outcomes``: of the jobs that have ended; ``to_come``: reservations whose time is later."""
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    tiers: Mapping[str, int] = field(default_factory=dict)  # of partitions, before all priorities
     first_starts: dict[str, datetime] = field(default_factory=dict)
     to_come: list[Reservation] = field(default_factory=list)
     _seen: tuple[list[Job], list[Node], dict[str, Reservation]] | None = None
@@ -181,7 +182,12 @@ class _Pass:
                 self._cluster.look_again(job.eligible_time)
             elif self._cluster.may_start(job):
                 waiting.append(entry)
-        return sorted(waiting, key=lambda e: (-e.job.priority, e.job.submit_time, int(e.job.job_id)))
+        return sorted(waiting, key=self._rank)
+
+    def _rank(self, entry: SimulatedJob) -> tuple[object, ...]:
+        job, tiers = entry.job, self._cluster.tiers
+        tier = max((tiers.get(name, 1) for name in job.partitions), default=1)
+        return -tier, -job.priority, job.submit_time, int(job.job_id)
 
     def _begin(self, entry: SimulatedJob) -> bool:
         job, limit_s, shape = entry.job, _limit_s(entry.job), _shape(entry)

@@ -45,6 +45,20 @@ def replayed(name: str, replay: SiteReplay) -> SiteFigures:
     return _figures(name, waits, replay.urgent, lost, [outcome.preemptions for outcome in outcomes.values()])
 
 
+def waits(alone: SiteReplay, with_clearway: SiteReplay) -> list[dict[str, Any]]:
+    """Of each urgent job: how long it waited, and waits in the replays; None where it does not start."""
+    found: list[dict[str, Any]] = []
+    for job in with_clearway.record.jobs:
+        job_id = str(job.job_id)
+        if job_id in with_clearway.urgent:
+            starts = (replay.cluster.first_starts.get(job_id) for replay in (alone, with_clearway))
+            told = (None if at is None else (at - job.submit).total_seconds() for at in starts)
+            recorded_s = (job.runs[0].start - job.submit).total_seconds()
+            names = ("recorded_wait_s", "alone_wait_s", "wait_s")
+            found.append({"job_id": job_id, **dict(zip(names, (recorded_s, *told), strict=True))})
+    return found
+
+
 def _figures(
     name: str, waits: Mapping[str, float], urgent: Mapping[str, float], lost_node_h: float | None, again: list[int]
 ) -> SiteFigures:

@@ -10,7 +10,7 @@ The replay begins when the first recorded run ended: jobs that ran by then are o
 
 import heapq
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -42,6 +42,7 @@ class SiteReplay:
     record: SiteRecord
     nodes: Sequence[Node]
     config: Config
+    tiers: Mapping[str, int] = field(default_factory=dict)
     exit_s: float = 1.0  # from the end of a job to its empty nodes
     history: History = field(default_factory=History)
 
@@ -50,7 +51,7 @@ class SiteReplay:
             job.submit for job in self.record.jobs
         )
         self.clock = SteppedClock(self.begins)
-        self.cluster = SiteCluster(now=self.begins, kill_wait_s=max(5.0, self.exit_s))
+        self.cluster = SiteCluster(now=self.begins, kill_wait_s=max(5.0, self.exit_s), tiers=self.tiers)
         # No outage at the beginning: what is out of service now was so since its recorded start.
         usable = (
             replace(n, available=True, raw_state="IDLE", alloc_cpus=0, alloc_memory_mib=0, reason="", reservation=None)

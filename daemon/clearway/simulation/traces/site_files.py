@@ -1,5 +1,6 @@
 """A site's record as files of a folder: the answers of Slurm's commands, so that it can be replayed elsewhere."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,13 +11,17 @@ from clearway.simulation.traces import site_record
 from clearway.simulation.traces.site_record import SiteRecord
 from clearway.slurm.parse.nodes import read_nodes
 
-JOBS, NODES, RESERVATIONS, OUTAGES = "jobs.txt", "nodes.txt", "reservations.txt", "outages.txt"
+JOBS, NODES = "jobs.txt", "nodes.txt"
+PARTITIONS, RESERVATIONS, OUTAGES = "partitions.txt", "reservations.txt", "outages.txt"
+
+_TIER = re.compile(r"^PartitionName=(\S+).* PriorityTier=(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
     record: SiteRecord
     nodes: tuple[Node, ...]
+    tiers: Mapping[str, int]  # of partitions: those of the highest are looked at first
 
 
 def commands(start: str, end: str) -> Mapping[str, Sequence[str]]:
@@ -24,19 +29,20 @@ def commands(start: str, end: str) -> Mapping[str, Sequence[str]]:
     return {
         JOBS: site_record.command(start, end),
         NODES: ("scontrol", "--oneliner", "--all", "show", "node"),
+        PARTITIONS: ("scontrol", "--oneliner", "--all", "show", "partition"),
         RESERVATIONS: site_record.reservations_command(start, end),
         OUTAGES: site_record.outages_command(start, end),
     }
 
 
 def read_folder(folder: Path) -> dict[str, str]:
-    """The answers; reservations and outages may be missing.
+    """The answers; only jobs and nodes must be there.
 
     Raises:
         TraceError: when one cannot be read.
     """
     found = {}
-    for name in (JOBS, NODES, RESERVATIONS, OUTAGES):
+    for name in (JOBS, NODES, PARTITIONS, RESERVATIONS, OUTAGES):
         try:
             found[name] = (folder / name).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -68,4 +74,5 @@ def read_site(answers: Mapping[str, str], name: str) -> Site:
         raise TraceError(f"{name}: scontrol knows no node")
     reservations = site_record.read_reservations(answers[RESERVATIONS])
     outages = site_record.read_outages(answers[OUTAGES])
-    return Site(replace(record, reservations=reservations, outages=outages), tuple(nodes))
+    tiers = {name: int(tier) for name, tier in _TIER.findall(answers[PARTITIONS])}
+    return Site(replace(record, reservations=reservations, outages=outages), tuple(nodes), tiers)
