@@ -74,6 +74,8 @@ class SiteCluster(SimulatedCluster):
         )
 
     def schedule(self) -> None:
+        if self._events and self._events[0][0] <= self.now:
+            return  # what happens at one moment happens before the queue is looked at
         self.reservations = {n: r for n, r in self.reservations.items() if r.end_time > self.now}
         while not self._is_same():
             self._seen = ([e.job for e in self.jobs.values()], list(self.nodes.values()), dict(self.reservations))
@@ -211,22 +213,23 @@ class _Pass:
             return False
         found = found[: job.num_nodes]
         self._cluster.begin(entry, tuple(self._nodes.names[at] for at in found))
-        self._free[found] -= entry.cpus_per_node
+        self._free[found] -= self._nodes.cpus[found] if job.exclusive else entry.cpus_per_node
         if not job.exclusive:
             self._memory_mib[found] -= job.memory_mib
         self._free_from.clear()
         return True
 
     def _hold(self, entry: SimulatedJob) -> None:
-        """The nodes on which it could start soonest, from then on."""
+        """Nodes on which it could start soonest, from then on: of those that are free by then, the last to be free."""
         count = entry.job.num_nodes
         able = np.flatnonzero(self._open & self._nodes.able(entry))
         if len(able) < count:
             return
         soonest = np.maximum(self._from(entry), self._behind)[able]
-        chosen = np.argsort(soonest, kind="stable")[:count]
-        at = float(soonest[chosen[-1]])
-        where = able[chosen]
+        order = np.argsort(soonest, kind="stable")
+        at = float(soonest[order[count - 1]])
+        by_then = int(np.searchsorted(soonest[order], at, side="right"))
+        where = able[order[by_then - count : by_then]]
         self._held[where] = np.minimum(self._held[where], at)
         self._behind[where] = at + _limit_s(entry.job)
 

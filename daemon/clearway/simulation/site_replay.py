@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
+from statistics import fmean
 
 from clearway.config.configuration import Config
 from clearway.eligibility.urgent import matching_rule
@@ -106,10 +107,12 @@ class SiteReplay:
         cluster = self.cluster
         cluster.next_id = job.job_id
         on = on if all(name in cluster.nodes for name in on) else ()
-        whole_cpus = (
-            cluster.nodes[on[0]].cpus if on else min(n.cpus for n in self.nodes if job.partition in n.partitions)
-        )
-        whole = job.cpus == 0 or job.cpus >= whole_cpus
+        # Where it ran tells whether it had whole nodes; a memory that is not told is its share.
+        ran_on = [cluster.nodes[name] for name in job.runs[-1].nodes if name in cluster.nodes]
+        alike = ran_on or [node for node in self.nodes if job.partition in node.partitions]
+        cpus = fmean(node.cpus for node in alike) if ran_on else min(node.cpus for node in alike)
+        whole = job.cpus == 0 or job.cpus >= cpus
+        share_mib = 0 if whole else int(min(node.memory_mib * job.cpus / node.cpus for node in alike))
         job_id = cluster.submit(
             self._program(job),
             num_nodes=job.num_nodes,
@@ -125,7 +128,7 @@ class SiteReplay:
             submit_time=job.submit,
             eligible_time=job.eligible,
             time_limit_s=job.time_limit_s,
-            memory_mib=job.memory_mib,
+            memory_mib=job.memory_mib or share_mib,
             gpus=job.gpus,
             features=job.features,
             priority=job.priority or 100,
@@ -170,11 +173,10 @@ class SiteReplay:
         return min((at for at in (event, script) if at is not None), default=None)
 
     def _play(self, now: datetime) -> None:
+        self.cluster.now = max(self.cluster.now, now)  # nothing is left to happen before
+        while self._script and self._script[0][0] <= now:
+            heapq.heappop(self._script)[2]()
         self.cluster.advance(now)
-        if self._script and self._script[0][0] <= now:
-            while self._script and self._script[0][0] <= now:
-                heapq.heappop(self._script)[2]()
-            self.cluster.advance(now)
 
 
 class _Pace:
