@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from clearway.config.configuration import Config, PreemptorRule
 from clearway.model.cluster import Job, JobState, Node, Reservation
 from clearway.simulation import site_cluster
-from clearway.simulation.engine import replay
+from clearway.simulation.engine import replay as replay_trace
 from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.site_replay import SiteReplay
 from clearway.simulation.traces.site_record import Outage, RecordedJob, Run, SiteRecord
@@ -65,7 +66,7 @@ def test_with_one_plan_it_is_easy(drawn: list[tuple[int, int, int, int]]) -> Non
     with patch.object(site_cluster, "PLANS", 1):
         site.run()
     starts = {job_id: (at - T0).total_seconds() for job_id, at in site.cluster.first_starts.items()}
-    expected = {str(o.job.job_id): o.start_s for o in replay(trace, NODES, Easy()).outcomes} if trace else {}
+    expected = {str(o.job.job_id): o.start_s for o in replay_trace(trace, NODES, Easy()).outcomes} if trace else {}
     assert starts == expected
 
 
@@ -128,3 +129,21 @@ def test_no_node_is_given_twice_nor_where_it_must_not_be(data: st.DataObject) ->
     for job in jobs:
         if str(job.job_id) in unable and not job.reservation:
             assert sum(job.partition in node.partitions for node in nodes) < job.num_nodes
+
+
+def test_a_job_with_a_flexible_reservation_comes_first_and_may_have_other_nodes() -> None:
+    blocker = recorded(2, 0, 1_000, 1)
+    others = [recorded(3, 0, 100, 1), recorded(4, 5, 500, 1, priority=900), recorded(5, 10, 10, 1, partition="urgent")]
+    site = SiteReplay(SiteRecord("site", (FIRST, blocker, *others)), machine("batch,urgent", "batch,urgent"), CONFIG)
+    cluster = site.cluster
+
+    def attach(_: int) -> None:
+        if "5" in cluster.jobs and not cluster.reservations and "5" not in cluster.first_starts:
+            (busy,) = cluster.jobs["2"].job.nodes
+            times = {"start_time": after(0), "end_time": after(900)}
+            cluster.reservations["ours"] = Reservation(name="ours", nodes=(busy,), flags=("FLEX",), **times)
+            cluster.jobs["5"].job = replace(cluster.jobs["5"].job, reservation="ours")
+
+    site.run(tick=attach)
+    assert cluster.first_starts["5"] == after(100)
+    assert cluster.first_starts["4"] == after(110)

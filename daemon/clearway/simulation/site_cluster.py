@@ -1,9 +1,10 @@
 """A simulated cluster that schedules as Slurm does at a site: by priority, with backfilling, partition by partition.
 
-The pending jobs are looked at in the order of priority, submission and id, at most ``DEPTH`` of them. What fits is
-started. For each of the first ``PLANS`` that do not fit, the nodes are held on which it could start soonest by the
-time limits of the jobs there; a job behind it starts on a held node only where its own limit ends before. That is
-Slurm's backfill without the gaps between two planned jobs. Nodes of a reservation that is to come are held alike.
+The pending jobs are looked at in Slurm's order: those with a reservation first, then by the tier of the partition, by
+priority, submission and id; at most ``DEPTH`` of them. What fits is started. For each of the first ``PLANS`` that do
+not fit, nodes are held on which it could start soonest by the time limits of the jobs there; a job behind it starts on
+a held node only where its own limit ends before. That is Slurm's backfill without the gaps between two planned jobs.
+Nodes of a reservation that is to come are held alike. A job with a FLEX reservation may have other nodes as well.
 
 Cost: a pass is made only where a job, a node or a reservation has changed since the last one, or a time has come that
 one waited for. It looks at each node at most once for each shape of job, and once for each planned job.
@@ -189,17 +190,21 @@ class _Pass:
     def _rank(self, entry: SimulatedJob) -> tuple[object, ...]:
         job, tiers = entry.job, self._cluster.tiers
         tier = max((tiers.get(name, 1) for name in job.partitions), default=1)
-        return -tier, -job.priority, job.submit_time, int(job.job_id)
+        return not job.reservation, -tier, -job.priority, job.submit_time, int(job.job_id)
 
     def _begin(self, entry: SimulatedJob) -> bool:
         job, limit_s, shape = entry.job, _limit_s(entry.job), _shape(entry)
         if any(job.num_nodes >= nodes and limit_s >= other for nodes, other in self._too_large.get(shape, ())):
             return False
         where = self._open
+        where = where & (self._held >= self._now + limit_s)
+        inside = None
         if job.reservation:
-            inside = self._cluster.reservations[job.reservation].nodes
-            where = self._nodes.available & self._nodes.mask(inside)
-        where = where & self._nodes.able(entry) & (self._held >= self._now + limit_s)
+            # FLEX: its nodes first, and others as well.
+            reservation = self._cluster.reservations[job.reservation]
+            inside = self._nodes.available & self._nodes.mask(reservation.nodes)
+            where = inside | where if "FLEX" in reservation.flags else inside
+        where = where & self._nodes.able(entry)
         if job.exclusive:
             found = np.flatnonzero(where & (self._free >= self._nodes.cpus))
         else:
@@ -208,6 +213,8 @@ class _Pass:
         if job.gpus:
             fits, nodes, names = self._cluster.free.fits, self._cluster.nodes, self._nodes.names
             found = np.array([at for at in found if fits(entry, nodes[names[at]], 0)], dtype=int)
+        if inside is not None:
+            found = found[np.argsort(~inside[found], kind="stable")]
         if len(found) < job.num_nodes:
             self._too_large.setdefault(shape, []).append((job.num_nodes, limit_s))
             return False
