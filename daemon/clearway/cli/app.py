@@ -253,15 +253,17 @@ def simulate(asked: ReplayOptions, output: OutputOption = Output.TABLE, *, sweep
         if asked.config is None:
             if asked.trace is None:
                 raise typer.BadParameter("--from-sacct needs --config, which says which jobs are urgent")
-            if asked.save is not None or asked.report is not None:
-                raise typer.BadParameter("--save and --report need --config")
+            if asked.save is not None or asked.report is not None or asked.job is not None:
+                raise typer.BadParameter("--save, --report and --job need --config")
             # Workers elsewhere have other working directories.
             run(replace(asked, trace=asked.trace.resolve()), sweep, output.value)
             return
         if asked.save is not None and asked.from_sacct is None:
             raise typer.BadParameter("--save needs --from-sacct")
         if asked.changes_the_record or sweep.cluster is not Cluster.LOCAL:
-            raise typer.BadParameter("with --config go only --from-sacct, --save, --report, --quiet and --output")
+            raise typer.BadParameter(
+                "with --config go only --from-sacct, --save, --job, --report, --quiet and --output"
+            )
         simulate_site(asked, asked.config, output.value, quiet=sweep.quiet)
 
 

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -53,6 +54,8 @@ def simulate_site(asked: ReplayOptions, settings: Path, output: str, *, quiet: b
     if asked.save is not None:
         site_files.write_folder(asked.save, answers)
     site = site_files.read_site(answers, name)
+    if asked.job is not None:
+        site = replace(site, record=site.record.as_of(asked.job))
     known = _Known.of(config)
     quiet = quiet or output == "json"
     configure_logging("text", quiet=True)

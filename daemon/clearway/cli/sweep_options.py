@@ -87,6 +87,9 @@ class ReplayOptions:
         Path | None,
         typer.Option(metavar="FOLDER", help="With --from-sacct: keep Slurm's answers, to replay them elsewhere."),
     ] = None
+    job: Annotated[
+        int | None, typer.Option(metavar="JOB_ID", help="With --config: begin as it was when this job was submitted.")
+    ] = None
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --config: write the report on urgent jobs here, as HTML.")
     ] = None

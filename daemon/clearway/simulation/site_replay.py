@@ -48,9 +48,9 @@ class SiteReplay:
     history: History = field(default_factory=History)
 
     def __post_init__(self) -> None:
-        self.begins = min((run.end for job in self.record.jobs for run in job.runs if run.end), default=None) or min(
-            job.submit for job in self.record.jobs
-        )
+        ends = (run.end for job in self.record.jobs for run in job.runs if run.end)
+        first = self.record.begins or min(ends, default=None)
+        self.begins = first or min(job.submit for job in self.record.jobs)
         self.clock = SteppedClock(self.begins)
         self.cluster = SiteCluster(now=self.begins, kill_wait_s=max(5.0, self.exit_s), tiers=self.tiers)
         # No outage at the beginning: what is out of service now was so since its recorded start.
@@ -125,6 +125,7 @@ class SiteReplay:
             partitions=(job.partition,),
             name=job.name,
             comment=_as_submitted(job),
+            restart_count=job.restarts,
             submit_time=job.submit,
             eligible_time=job.eligible,
             time_limit_s=job.time_limit_s,
@@ -243,4 +244,4 @@ def _as_submitted(job: RecordedJob) -> str:
     for key in _SAID_BY_A_RUN:
         words = re.sub(rf"(?<=[:,]){key}=[^,\s]*,?", "", words)
     words = re.sub(r",(?=\s|$)", "", words)
-    return format_claims(words, run=0) if claims.run is not None else words
+    return format_claims(words, run=job.restarts) if claims.run is not None else words

@@ -144,6 +144,23 @@ def test_nodes_of_a_reservation_are_for_its_jobs(tmp_path: Path) -> None:
     assert runs["Slurm alone"]["other_wait_s"]["largest"] == 0
 
 
+def test_a_case_is_replayed_as_it_was_when_the_job_came(tmp_path: Path) -> None:
+    # cid's job ran twice: by then only its second run matters, which loses less than any other.
+    before = line(5, "cid", "normal", -900, -900, 500, nodes="n3", state="REQUEUED")
+    again = line(5, "cid", "normal", -400, 100, 20_000, nodes="n3")
+    nodes = node("n1") + node("n2") + node("n3")
+    folder = site(tmp_path, FIRST + RUNNING + before + again + COMES, nodes)
+    made = simulated(str(folder), "--config", config(tmp_path), "--job", "9")
+    (case,) = made["report"]["cases"]
+    assert [job["user"] for job in case["jobs"]] == ["cid"]
+    (urgent,) = made["urgent"]
+    assert (urgent["job_id"], urgent["recorded_wait_s"]) == ("9", 14_400 - LINE)
+    assert urgent["wait_s"] < 30
+    assert case["lost_node_s"] == pytest.approx(LINE - 100, abs=10)
+    result = runner.invoke(app, ["simulate", str(folder), "--config", config(tmp_path), "--job", "77"])
+    assert (result.exit_code, result.stderr) == (2, "clearway: site: no job 77 that ran\n")
+
+
 def test_people_get_tables_and_a_page(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     folder = site(tmp_path, FIRST + RUNNING + COMES + "broken\n" + line(7, "x", "normal", 0, 10, 10, partition="gone"))
@@ -225,6 +242,7 @@ def test_what_cannot_be_answered_is_one_line(text: str, expected: str, tmp_path:
         (("--from-sacct", "a", "b"), "--from-sacct needs"),
         (("x", "--config", "c", "--save", "y"), "--save needs"),
         (("x", "--report", "y"), "need --config"),
+        (("x", "--job", "5"), "need --config"),
         (("x.txt", "--config", "c", "--scheduler", "easy"), "go only"),
         (("x.txt", "--config", "c", "--nodes", "4"), "go only"),
     ],

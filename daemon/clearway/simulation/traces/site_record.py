@@ -10,13 +10,14 @@ What a job did in all (``work_s``) is what its last run took; of a job that save
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import ceil
 from typing import NamedTuple
 
 from clearway.model.claims import CheckpointHow, ClaimError, Claims, parse_claims
 from clearway.model.cluster import Counts, Reservation
+from clearway.model.errors import TraceError
 from clearway.simulation.traces.trace import BrokenLine
 from clearway.slurm.parse import fields
 from clearway.slurm.parse.elapsed_times import sacct_command
@@ -85,6 +86,7 @@ class RecordedJob:
     reservation: str
     priority: int
     runs: tuple[Run, ...]
+    restarts: int = 0  # runs before these
 
     @property
     def claims(self) -> Claims | None:
@@ -123,6 +125,23 @@ class SiteRecord:
     never_ran: int = 0
     reservations: tuple[Reservation, ...] = ()
     outages: tuple[Outage, ...] = ()
+    begins: datetime | None = None  # when a replay begins; None: when the first run ended
+
+    def as_of(self, job_id: int) -> "SiteRecord":
+        """From the moment on when this job was submitted: what ran then runs, what waited waits.
+
+        Raises:
+            TraceError: there is no such job.
+        """
+        at = next((job.submit for job in self.jobs if job.job_id == job_id), None)
+        if at is None:
+            raise TraceError(f"{self.name}: no job {job_id} that ran")
+        jobs = []
+        for job in self.jobs:
+            runs = tuple(run for run in job.runs if run.end is None or run.end > at)
+            if runs:
+                jobs.append(replace(job, runs=runs, restarts=len(job.runs) - len(runs)))
+        return replace(self, jobs=tuple(jobs), begins=at)
 
 
 def command(start: str, end: str) -> Sequence[str]:
