@@ -10,16 +10,17 @@ The replay begins when the first recorded run ended: jobs that ran by then are o
 
 import heapq
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from statistics import fmean
+from statistics import fmean, median
 
 from clearway.config.configuration import Config
 from clearway.eligibility.urgent import matching_rule
 from clearway.estimates.costs import write_time_s
-from clearway.estimates.learning import History
+from clearway.estimates.learning import History, Key, key_of
 from clearway.model.claims import CheckpointHow, format_claims
 from clearway.model.clock import SteppedClock
 from clearway.model.cluster import Job, JobState, Node, Reservation
@@ -51,6 +52,12 @@ class SiteReplay:
         ends = (run.end for job in self.record.jobs for run in job.runs if run.end)
         first = self.record.begins or min(ends, default=None)
         self.begins = first or min(job.submit for job in self.record.jobs)
+        told: dict[Key, list[float]] = defaultdict(list)
+        for job in self.record.jobs:
+            if job.took_s and job.claims is not None:
+                told[key_of(_as_slurm(job), job.claims)] += job.took_s
+        # How long checkpoints of an application took in the time of the record.
+        self._took_s = {key: median(times) for key, times in told.items()}
         self.clock = SteppedClock(self.begins)
         self.cluster = SiteCluster(now=self.begins, kill_wait_s=max(5.0, self.exit_s), tiers=self.tiers)
         # No outage at the beginning: what is out of service now was so since its recorded start.
@@ -124,7 +131,7 @@ class SiteReplay:
             qos=job.qos,
             partitions=(job.partition,),
             name=job.name,
-            comment=_as_submitted(job),
+            comment=self._comment(job),
             restart_count=job.restarts,
             submit_time=job.submit,
             eligible_time=job.eligible,
@@ -140,11 +147,20 @@ class SiteReplay:
         if job_id in self.urgent or self.config.eternal.partitions:
             self._pace.look_soon(max(job.eligible, self.clock.now()))
 
+    def _comment(self, job: RecordedJob) -> str:
+        """As submitted, with how long checkpoints of its application take."""
+        words, claims = _as_submitted(job), job.claims
+        took_s = None if claims is None else self._took_s.get(key_of(_as_slurm(job), claims))
+        return words if took_s is None else format_claims(words, took=f"{took_s:g}s")
+
     def _program(self, job: RecordedJob) -> Program:
         claims = job.claims
         if claims is None or not job.saves_itself:
             return Program(work_s=job.work_s, exit_s=self.exit_s)
-        takes_s = write_time_s(_as_slurm(job), claims, self.config.costs, self.nodes[0].memory_mib, self.history)
+        costs, memory_mib = self.config.costs, self.nodes[0].memory_mib
+        takes_s = self._took_s.get(key_of(_as_slurm(job), claims))
+        if takes_s is None:
+            takes_s = write_time_s(_as_slurm(job), claims, costs, memory_mib, self.history)
         if claims.checkpoint is CheckpointHow.INTERVAL:
             return Program(work_s=job.work_s, exit_s=self.exit_s, interval_s=claims.interval_s)
         trap_s = 1.0 if claims.run is not None else 0.0

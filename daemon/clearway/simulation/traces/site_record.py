@@ -87,13 +87,11 @@ class RecordedJob:
     priority: int
     runs: tuple[Run, ...]
     restarts: int = 0  # runs before these
+    took_s: tuple[float, ...] = ()  # what its checkpoints took, as its runs said
 
     @property
     def claims(self) -> Claims | None:
-        try:
-            return parse_claims(self.comment)
-        except ClaimError:
-            return None
+        return _claims(self.comment)
 
     @property
     def saves_itself(self) -> bool:
@@ -142,6 +140,13 @@ class SiteRecord:
             if runs:
                 jobs.append(replace(job, runs=runs, restarts=len(job.runs) - len(runs)))
         return replace(self, jobs=tuple(jobs), begins=at)
+
+
+def _claims(comment: str) -> Claims | None:
+    try:
+        return parse_claims(comment)
+    except ClaimError:
+        return None
 
 
 def command(start: str, end: str) -> Sequence[str]:
@@ -224,6 +229,7 @@ def _job(job_id: int, rows: list[tuple[_Row, Run]]) -> RecordedJob:
         reservation=last.Reservation,
         priority=fields.number(first.Priority, "Priority") if first.Priority.isdecimal() else 0,
         runs=tuple(run for _, run in ordered),
+        took_s=tuple(told.took_s for row, _ in ordered if (told := _claims(row.Comment)) and told.took_s is not None),
     )
 
 
