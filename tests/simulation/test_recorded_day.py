@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from clearway.config.configuration import Config
