@@ -25,7 +25,7 @@ from clearway.telemetry.log import configure_logging
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
 LOAD = 0.85
 TIMES_FOUR = 6.0  # four times the days: 4 where each job takes the same time
-CYCLES_AN_URGENT_JOB = 200  # about 90; with a cycle every 2 s a day has 43,200
+CYCLES_AN_URGENT_JOB = 200  # about 50; with a cycle every 2 s a day has 43,200
 
 
 def machine(count: int) -> list[Node]:
