@@ -20,10 +20,11 @@ from statistics import fmean, median
 from clearway.config.configuration import Config
 from clearway.eligibility.urgent import matching_rule
 from clearway.estimates.costs import write_time_s
-from clearway.estimates.learning import History, Key, key_of
+from clearway.estimates.learning import History, key_of
 from clearway.model.claims import CheckpointHow, format_claims
 from clearway.model.clock import SteppedClock
 from clearway.model.cluster import Job, JobState, Node, Reservation
+from clearway.model.records import Key
 from clearway.model.report import CycleReport
 from clearway.simulation.jobs import Program
 from clearway.simulation.site_cluster import SiteCluster
