@@ -10,8 +10,9 @@ import pytest
 from clearway.model.cluster import ClusterSnapshot, JobState, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError, StoreError
 from clearway.model.notice import Notice
-from clearway.model.operations import EvictionState, Operation, PreemptionState, StepLog
+from clearway.model.operations import EvictionState, Operation, PreemptionState
 from clearway.model.problem import Action
+from clearway.model.steps import StepLog
 from clearway.simulation.jobs import Program
 from clearway.slurm import parse
 from clearway.store.repository import SqlStore

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from clearway.model.cluster import JobState
-from clearway.model.operations import EvictionState, Operation, PreemptionState, StepLog
+from clearway.model.operations import EvictionState, Operation, PreemptionState
+from clearway.model.steps import StepLog
 from clearway.simulation.jobs import Program
 from tests.simulation import drains, moving_jobs
 from tests.simulation.killing import CHANGES

@@ -31,20 +31,11 @@ from clearway.execution.progress import in_its_run, spare, with_plan, with_preem
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.errors import CycleEndedError, HaltedError, NotAskedError, SlurmError
 from clearway.model.events import CommandGiven, Emit, JobLeft, OperationFinished
-from clearway.model.operations import (
-    CHECKPOINTS,
-    EndedStep,
-    EvictionState,
-    NewStep,
-    Operation,
-    Preemption,
-    PreemptionState,
-    StepLog,
-    Usage,
-)
+from clearway.model.operations import CHECKPOINTS, EvictionState, Operation, Preemption, PreemptionState, Usage
 from clearway.model.outcome import Outcome
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointRecord
+from clearway.model.steps import EndedStep, NewStep, StepLog
 from clearway.model.transitions import O, entered, superseded
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store

@@ -12,8 +12,9 @@ from typing import Protocol, TypeVar
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import UnknownEvictionError
 from clearway.model.notice import Notice
-from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Promise, Relocation, StepLog, Usage
+from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Promise, Relocation, Usage
 from clearway.model.rolling import RollingDrain
+from clearway.model.steps import StepLog
 from clearway.model.taking import Taking
 from clearway.model.transitions import O
 from clearway.store.base import CycleState, Judgement, Store

@@ -11,12 +11,13 @@ from clearway.model.case import Case
 from clearway.model.involvement import Involvement
 from clearway.model.leadership import Leader, Lease
 from clearway.model.notice import Channel, Notice, Waiting
-from clearway.model.operations import EvictionState, Operation, OperationKind, StepLog, StepRecord, Usage
+from clearway.model.operations import EvictionState, Operation, OperationKind, Usage
 from clearway.model.orders import MoveKind
 from clearway.model.plan import Explanation, OperationPlan
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
 from clearway.model.rolling import RollingDrain, RollingState
 from clearway.model.save_test import SaveTest
+from clearway.model.steps import StepLog, StepRecord
 from clearway.model.taking import Loop, Taking
 from clearway.model.transitions import O
 

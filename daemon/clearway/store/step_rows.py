@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from clearway.model.errors import StoreError
-from clearway.model.operations import EndedStep, NewStep, StepLog, StepRecord
+from clearway.model.steps import EndedStep, NewStep, StepLog, StepRecord
 from clearway.store import rows
 from clearway.store.tables import STEPS
 

@@ -26,9 +26,10 @@ from clearway.model.events import (
     PlanMade,
     RollingProgress,
 )
-from clearway.model.operations import Eviction, Operation, StepRecord
+from clearway.model.operations import Eviction, Operation
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport, Waiting
+from clearway.model.steps import StepRecord
 from clearway.telemetry.log import get_logger
 
 HEARTBEAT = timedelta(minutes=5)
