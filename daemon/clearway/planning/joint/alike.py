@@ -34,7 +34,7 @@ def groups_of(requests: Sequence[Request], most: int | None = None) -> list[list
     kinds: list[list[Request]] = []
     open_kinds: list[list[Request]] = []  # those that others may join
     for request in sorted(requests, key=_pressing):
-        mine = next((kind for kind in open_kinds if _alike(kind[0], request)), None)
+        mine = next((kind for kind in open_kinds if alike(kind[0], request)), None)
         if mine is not None:
             mine.append(request)
             continue
@@ -113,7 +113,8 @@ def _divisible(request: Request) -> bool:
     return not any(option.action is Action.SUSPEND for option in options)
 
 
-def _alike(one: Request, other: Request) -> bool:
+def alike(one: Request, other: Request) -> bool:
+    """Whether they differ in delays and numbers of nodes alone."""
     mine, theirs = one.problem, other.problem
     return (
         mine.needs == theirs.needs

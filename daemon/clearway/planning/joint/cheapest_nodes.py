@@ -48,7 +48,7 @@ def with_the_cheapest_nodes(requests: Sequence[Request]) -> list[Request]:
 def _prices(nodes: JointNodes, number: int, request: Request) -> dict[str, _Price]:
     jobs = {job.job_id: _price(job, request.problem.max_delay_s) for job in request.problem.candidates}
     return {
-        name: _price_of(each.asks[number], jobs) for each in nodes.classes if number in each.asks for name in each.names
+        name: price_of(each.asks[number], jobs) for each in nodes.classes if number in each.asks for name in each.names
     }
 
 
@@ -63,7 +63,7 @@ def _price(job: Candidate, limit_s: float) -> _Price:
     return lost / max(1, job.nodes), checkpoint_s / max(1, job.nodes)
 
 
-def _price_of(demand: Demand, jobs: Mapping[str, _Price]) -> _Price:
+def price_of(demand: Demand, jobs: Mapping[str, _Price]) -> _Price:
     """What the cheapest of its jobs cost that give back enough."""
     dearest = (float("inf"), 0.0)
     order = sorted([job_id for job_id, _ in demand.held], key=lambda job_id: (jobs.get(job_id, dearest), job_id))

@@ -26,7 +26,8 @@ import numpy.typing as npt
 
 from clearway.model.problem import ACTION_ORDER, Action, Option
 from clearway.planning.formulation.lost_units import fitting_units
-from clearway.planning.joint.nodes import Demand, JointNodes
+from clearway.planning.joint.allocated import Given, allocated, ends_of
+from clearway.planning.joint.nodes import JointNodes
 from clearway.planning.joint.requests import Allocation, Request
 
 if TYPE_CHECKING:
@@ -72,13 +73,7 @@ class JointProgram:
         self._requests = sorted(requests, key=lambda request: (request.problem.max_delay_s, request.job_id))
         self._limits = [int(request.problem.max_delay_s) for request in self._requests]
         self._ways = [{each.job_id: each.options for each in request.problem.candidates} for request in self._requests]
-        self._ends = {
-            job_id: option
-            for ways in self._ways
-            for job_id, options in ways.items()
-            for option in options
-            if option.action is Action.END
-        }
+        self._ends = ends_of(self._requests)
         self._nodes = JointNodes(self._requests)
         self._classes = self._nodes.classes
         self._leave: list[tuple[str, Option, int]] = [
@@ -275,52 +270,13 @@ class JointProgram:
                 yield {column: 1.0} | {at: -nodes for at, place in places.items() if number in place}, -np.inf, 0.0
 
     def _allocations(self, found: _Row) -> tuple[Allocation, ...] | None:
-        """Each job goes for the first request with a node that needs it; a job that no request needs stays.
-
-        None where rounding left a node with less than it needs.
-        """
+        """None where rounding left a node with less than it needs."""
         ways = {self._leave[column][0]: self._leave[column][1:] for column in np.flatnonzero(found[: len(self._leave)])}
-        nodes: list[list[str]] = [[] for _ in self._requests]
-        first_user: dict[str, int] = {}
-        ending: list[dict[str, Option]] = [{} for _ in self._requests]
-        depends_on: list[set[str]] = [set() for _ in self._requests]
         left = [list(each.names) for each in self._classes]
+        given = []
         for (number, phase), column in self._give.items():
             count = int(found[column])
-            if not count:
-                continue
-            nodes[phase] += left[number][:count]
-            del left[number][:count]
-            needed = self._needed(self._classes[number].asks[phase], phase, ways)
-            if needed is None:
-                return None
-            for job_id in needed:
-                if self._has_ended(job_id, phase):
-                    ending[phase][job_id] = self._ends[job_id]
-                else:
-                    first_user[job_id] = min(phase, first_user.get(job_id, phase))
-                    depends_on[phase].add(job_id)
-        allocations, written_s = [], 0
-        for phase, request in enumerate(self._requests):
-            leaving = [(job_id, ways[job_id][0]) for job_id, user in sorted(first_user.items()) if user == phase]
-            written_s += sum(ceil(option.checkpoint_s) for _, option in leaving)
-            done_s = max([written_s, *(ceil(option.ready_s) for option in ending[phase].values())])
-            allocations.append(
-                Allocation(
-                    job_id=request.job_id,
-                    leaving=tuple(leaving),
-                    ending=tuple(sorted(ending[phase].items())),
-                    nodes=tuple(sorted(nodes[phase])),
-                    done_s=done_s,
-                    depends_on=tuple(sorted(job_id for job_id in depends_on[phase] if first_user[job_id] < phase)),
-                )
-            )
-        return tuple(allocations)
-
-    def _needed(self, demand: Demand, phase: int, ways: Mapping[str, tuple[Option, int]]) -> list[str] | None:
-        """The jobs that have to be gone from a node; rather those that leave than those that end by themselves."""
-        held = [job_id for job_id, _ in demand.held]
-        ends = sorted([each for each in held if self._has_ended(each, phase)], key=self._ends_s, reverse=True)
-        left = [each for each in held if each not in ends and each in ways and ways[each][1] <= phase]
-        gone = [*ends, *sorted(left, key=lambda job_id: -ways[job_id][1])]
-        return demand.needs_of(gone) if demand.met_by(gone) else None
+            if count:
+                given.append(Given(phase, left[number][:count], self._classes[number].asks[phase]))
+                del left[number][:count]
+        return allocated(self._requests, self._limits, given, ways)

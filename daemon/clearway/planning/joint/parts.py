@@ -1,0 +1,122 @@
+"""Many urgent jobs that take parts of nodes: a bound on every plan for them, and a plan, one phase after another.
+
+Model: that of ``program``, for requests whose nodes may lie anywhere.
+
+Bound: ``parts_program`` in parts, with all requests within the longest delay.
+
+Plan: over the nodes that the program in parts uses, and for each phase ``SPARE`` more of each kind that cost little at
+its prices. Phases are solved in whole numbers, the most pressing first; all but the last pay for a second of
+checkpoints what it is worth in the bound's program, so that none takes the time that later ones need more. Where not
+even parts make room for all, that program says how many nodes are missing, and the last requests of those kinds are
+left out.
+
+Cost: that of the program, and about 0.1 s for each phase.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import ceil, inf
+
+from clearway.model.problem import Action
+from clearway.planning.joint.alike import as_one, groups_of, handed_out
+from clearway.planning.joint.allocated import Given, allocated
+from clearway.planning.joint.cheapest_nodes import price_of
+from clearway.planning.joint.parts_program import USED, PhaseProgram, Priced, Served, World
+from clearway.planning.joint.phases import Phased
+from clearway.planning.joint.requests import Allocation, Request
+
+SPARE = 24  # nodes of each kind and phase, beyond those that the program in parts uses
+MOST_GROUPS = 12  # of all kinds together
+_TRIES = 3  # of leaving out requests for which there is no room
+
+
+def by_parts(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Phased | None:
+    """The plan for all requests, or without those for which no room is; None where this program is none for them.
+
+    The bound is that of all requests of the plan.
+    """
+    alike_ones = groups_of(requests, 1)
+    kinds = [_within(as_one(group), group[-1].problem.max_delay_s) for group in alike_ones]
+    if any(_bound_to_places(each) for each in kinds):
+        return None
+    world = World.of(kinds)
+    left = list(requests)
+    for _ in range(_TRIES):
+        asked = {kind: sum(each.nodes for each in group if each in left) for kind, group in enumerate(alike_ones)}
+        program = PhaseProgram(world, asked, int(max(each.problem.max_delay_s for each in left)))
+        priced = program.priced(seconds_left)
+        if priced is not None:
+            groups = groups_of(left, max(2, MOST_GROUPS // len(kinds)))
+            plan = _plan(world, groups, priced, seconds_left)
+            return Phased(None if plan is None else handed_out(plan, groups), priced.least_node_s)
+        left = _without(left, alike_ones, program.missing(seconds_left))
+        if not left:
+            break
+    return None
+
+
+def _without(
+    requests: list[Request], kinds: Sequence[Sequence[Request]], missing: Mapping[int, float]
+) -> list[Request]:
+    """The requests but for the last of each kind, which ask for as many nodes as are missing; none if none is."""
+    left = list(requests)
+    for kind, nodes in missing.items():
+        short = nodes
+        for each in reversed(requests):
+            if short > USED and each in kinds[kind]:
+                left.remove(each)
+                short -= each.nodes
+    return left if len(left) < len(requests) else []
+
+
+def _within(request: Request, delay_s: int) -> Request:
+    return replace(request, problem=replace(request.problem, max_delay_s=delay_s))
+
+
+def _bound_to_places(request: Request) -> bool:
+    """Whether its nodes must be certain ones, or lie together; or are kept for it by a suspended job."""
+    needs = request.problem.needs
+    certain = needs is not None and bool(needs.together or needs.required_nodes or request.problem.pools)
+    options = (option for each in request.problem.candidates for option in each.options)
+    return certain or any(option.action is Action.SUSPEND for option in options)
+
+
+def _plan(
+    world: World, groups: Sequence[Sequence[Request]], priced: Priced, seconds_left: Callable[[], float]
+) -> tuple[Allocation, ...] | None:
+    """What each group is given, one phase after another; None where one of them finds nothing."""
+    merged = [as_one(group) for group in groups]
+    limits = [int(each.problem.max_delay_s) for each in merged]
+    kinds = [world.kind_of(each) for each in merged]
+    state = Served()
+    given: list[Given] = []
+    for limit_s in sorted(set(limits)):
+        members = [number for number, own_s in enumerate(limits) if own_s == limit_s]
+        asked = {kinds[number]: merged[number].nodes for number in members}
+        second_node_s = priced.second_node_s if limit_s < limits[-1] else 0.0
+        kept = priced.used.union(*[_cheapest(world, kind, limit_s, priced, state) for kind in asked])
+        program = PhaseProgram(world, asked, limit_s, state=state, kept=kept, second_node_s=second_node_s)
+        found = program.solve(seconds_left())
+        if found is None:
+            return None
+        leaving, nodes = found
+        state.gone |= {job_id: (option, members[0]) for job_id, option in leaving.items()}
+        state.written_s += sum(ceil(option.checkpoint_s) for option in leaving.values())
+        for kind, of, names in nodes:
+            number = next(each for each in members if kinds[each] == kind)
+            given.append(Given(number, names, of.asks[kind]))
+            state.nodes.update(names)
+    return allocated(merged, limits, given, state.gone)
+
+
+def _cheapest(world: World, kind: int, limit_s: float, priced: Priced, state: Served) -> list[str]:
+    """The nodes that cost a request of this kind least now, at the prices of the program in parts."""
+    jobs = {}
+    for job_id, job in world.jobs.items():
+        ways = world.ways(job_id, limit_s)
+        costs = [each.lost_work_node_s + priced.second_node_s * each.checkpoint_s for each in ways]
+        least = 0.0 if job_id in state.gone or world.ends_s[job_id] <= limit_s else min(costs, default=inf)
+        jobs[job_id] = (least / max(1, job.nodes), 0.0)
+    found = [(price_of(each.asks[kind], jobs)[0], each.names) for each in world.classes if kind in each.asks]
+    cheapest = [name for _, names in sorted(found) for name in names if name not in state.nodes]
+    return cheapest[:SPARE]

@@ -1,0 +1,299 @@
+"""The program of urgent jobs that take parts of nodes, within one delay: in parts a bound, in whole numbers a plan.
+
+Model: a class of n nodes gives y of them to the requests of one kind. Where a node needs not all of its jobs to leave,
+w is how much of a job leaves for that kind; u is how much of the class is used, y / n in parts of nodes, and 1 as soon
+as a whole one is given:
+
+    for each kind:                             sum of y  >=  nodes that are asked
+    for each class, kind and short resource:   sum of what each job gives back x w  >=  what is missing x u
+    for each class, kind and job:              w <= u; where the job has to leave, it is u
+    for each class and job:                    sum of w over the kinds  <=  how much of the job has left
+    for all:                                   seconds of checkpoints  <=  the delay
+
+That w is at most u makes the program in parts strong: without it a node is half used where its cheapest half is. A sum
+of whole numbers may be divided and rounded up on both sides (Chvatal-Gomory), which is done with each amount there is.
+
+Bound: computed here from the prices of the rows, whatever they are (weak duality), not taken from the solver.
+
+Cost: time in the number of (kind, job, node) triples; HiGHS takes 0.1 to 0.5 s for a thousand shared nodes in parts.
+
+Source of the rounding: V. Chvatal, Edmonds polytopes and a hierarchy of combinatorial problems, Discrete Mathematics 4
+(1973).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, inf
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clearway.model.problem import Action, Candidate, Option
+from clearway.planning.joint.alike import alike
+from clearway.planning.joint.nodes import Demand, JointNodes, NodeClass
+from clearway.planning.joint.requests import Request
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+MOST_NODES = 50  # of HiGHS's search
+GAP = 0.01  # with so little left HiGHS looks no further
+USED = 1e-6  # of a node: less is nothing
+_LESS = 1e-4  # node-seconds that a second of checkpoints, or coming back, counts as
+_MARGIN = 1e-9  # of the bound, for floating point
+
+_Cell = tuple[int, float]  # column and coefficient
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What all programs are made from; kinds of requests by their number."""
+
+    kinds: Sequence[Request]
+    classes: Sequence[NodeClass]
+    jobs: Mapping[str, Candidate]
+    ends_s: Mapping[str, float]
+
+    @classmethod
+    def of(cls, kinds: Sequence[Request]) -> World:
+        jobs: dict[str, Candidate] = {}
+        for kind in kinds:
+            for job in kind.problem.candidates:
+                known = jobs.setdefault(job.job_id, job)
+                ways = {option.action: option for option in (*job.options, *known.options)}
+                jobs[job.job_id] = replace(known, options=tuple(ways.values()))
+        ends_s = {
+            job_id: min([each.ready_s for each in job.options if each.action is Action.END], default=inf)
+            for job_id, job in jobs.items()
+        }
+        return cls(kinds, JointNodes(kinds).classes, jobs, ends_s)
+
+    def kind_of(self, request: Request) -> int:
+        """The number of its kind."""
+        return next(number for number, kind in enumerate(self.kinds) if alike(kind, request))
+
+    def ways(self, job_id: str, limit_s: float) -> list[Option]:
+        """Those in time, but for its end."""
+        return [
+            option
+            for option in self.jobs[job_id].options
+            if option.action is not Action.END and max(ceil(option.checkpoint_s), option.ready_s) <= limit_s
+        ]
+
+
+class Priced(NamedTuple):
+    """The program in parts: no plan loses less than ``least_node_s``."""
+
+    least_node_s: float
+    second_node_s: float  # what a second of checkpoints is worth
+    used: frozenset[str]  # nodes
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Each says: sum of coefficient x column <= limit."""
+
+    limits: list[float] = field(default_factory=list)
+    cells: list[tuple[int, int, float]] = field(default_factory=list)
+
+    def add(self, cells: Iterable[_Cell], limit: float) -> None:
+        number = len(self.limits)
+        self.cells += [(number, column, value) for column, value in cells]
+        self.limits.append(limit)
+
+    def matrix(self, width: int) -> csr_array:
+        from scipy.sparse import csr_array  # noqa: PLC0415 - see ``program``
+
+        rows, columns, values = zip(*self.cells, strict=True)
+        return csr_array((values, (rows, columns)), shape=(len(self.limits), width))
+
+
+@dataclass(slots=True)
+class Served:
+    """What the phases so far have given."""
+
+    gone: dict[str, tuple[Option, int]] = field(default_factory=dict)  # jobs: the way, and the first group of the phase
+    nodes: set[str] = field(default_factory=set)
+    written_s: int = 0
+
+
+class PhaseProgram:
+    """The program of the nodes that some kinds ask for within one delay."""
+
+    def __init__(
+        self,
+        world: World,
+        asked: Mapping[int, int],
+        limit_s: float,
+        *,
+        state: Served | None = None,
+        kept: Collection[str] | None = None,
+        second_node_s: float = 0.0,
+    ) -> None:
+        """``kept``: nodes that may be given, in whole numbers; None: all, in parts."""
+        self._asked, self._whole = asked, kept is not None
+        state = state or Served()
+        self._classes: list[tuple[NodeClass, list[str]]] = []
+        for each in world.classes:
+            names = [name for name in each.names if name not in state.nodes and (kept is None or name in kept)]
+            if names and not asked.keys().isdisjoint(each.asks):
+                self._classes.append((each, names))
+        holders = {job_id for each, _ in self._classes for job_id in each.jobs}
+        self._gone = {each for each in holders if each in state.gone or world.ends_s[each] <= limit_s}
+        self._ways: list[tuple[str, Option]] = [
+            (job_id, option) for job_id in sorted(holders - self._gone) for option in world.ways(job_id, limit_s)
+        ]
+        self._of_job: dict[str, list[int]] = defaultdict(list)
+        for column, (job_id, _) in enumerate(self._ways):
+            self._of_job[job_id].append(column)
+        self._upper = [1.0] * len(self._ways)
+        self._whole_numbers = [True] * len(self._ways)
+        self._give: list[tuple[int, int, int]] = []  # column, class and kind
+        self._rows = _Rows()
+        self._seconds = np.array([ceil(option.checkpoint_s) for _, option in self._ways], dtype=float)
+        taking = [(int(at), self._seconds[at]) for at in np.flatnonzero(self._seconds)]
+        self._rows.add(taking, limit_s - state.written_s)  # the first row
+        for columns in self._of_job.values():
+            self._rows.add([(column, 1.0) for column in columns], 1.0)
+        for number in range(len(self._classes)):
+            self._of_class(number)
+        for kind, nodes in asked.items():
+            self._rows.add([(column, -1.0) for column, _, of in self._give if of == kind], -float(nodes))
+        self._lost = np.zeros(len(self._upper))
+        self._lost[: len(self._ways)] = [option.lost_work_node_s for _, option in self._ways]
+        self._cost = self._lost.copy()
+        less = [_LESS * (1 + option.return_node_s) for _, option in self._ways]
+        self._cost[: len(self._ways)] += np.array(less) + (_LESS + second_node_s) * self._seconds
+
+    def _column(self, upper: float, *, whole: bool = True) -> int:
+        self._upper.append(upper)
+        self._whole_numbers.append(whole)
+        return len(self._upper) - 1
+
+    def _of_class(self, number: int) -> None:
+        """The columns and rows of one class."""
+        each, names = self._classes[number]
+        count = float(len(names))
+        leaves: dict[str, list[_Cell]] = defaultdict(list)  # of each job: how much of it leaves for the kinds
+        own = []
+        for kind in sorted(self._asked.keys() & each.asks.keys()):
+            given = self._column(count)
+            self._give.append((given, number, kind))
+            own.append((given, 1.0))
+            demand = each.asks[kind]
+            used = (given, 1.0 / count)
+            several = self._whole and count > 1 and not each.takes_all_jobs[kind]
+            if several:  # kinds that share the class have it both
+                used = (self._column(1.0), 1.0)
+                self._rows.add([(given, 1.0), (used[0], -count)], 0.0)
+            parts = self._leave_for(demand, used)
+            for job_id, part in parts.items():
+                if several:
+                    self._has_left(job_id, [part])
+                else:
+                    leaves[job_id].append(part)
+            self._enough(demand, used, parts)
+        for job_id, cells in leaves.items():
+            self._has_left(job_id, cells)
+        if len(own) > 1:
+            self._rows.add(own, count)
+
+    def _has_left(self, job_id: str, cells: Sequence[_Cell]) -> None:
+        self._rows.add([*cells, *[(column, -1.0) for column in self._of_job[job_id]]], 0.0)
+
+    def _leave_for(self, demand: Demand, used: _Cell) -> dict[str, _Cell]:
+        """How much of each job that holds something has to leave: all that is used, or a number of its own."""
+        staying = [(job_id, amounts) for job_id, amounts in demand.held if job_id not in self._gone]
+        parts = {}
+        for job_id, amounts in staying:
+            needed = any(
+                sum(given[place] for other, given in demand.held if other != job_id) < short
+                for place, short in enumerate(demand.missing)
+                if amounts[place]
+            )
+            if needed:
+                parts[job_id] = used
+            elif job_id in self._of_job:
+                column = self._column(1.0, whole=False)
+                parts[job_id] = (column, 1.0)
+                self._rows.add([(column, 1.0), (used[0], -used[1])], 0.0)
+        return parts
+
+    def _enough(self, demand: Demand, used: _Cell, parts: Mapping[str, _Cell]) -> None:
+        """Of every resource enough is given back; also of sums that are divided and rounded up."""
+        for place, short in enumerate(demand.missing):
+            missing = short - sum(amounts[place] for job_id, amounts in demand.held if job_id in self._gone)
+            if missing <= 0:
+                continue
+            held = [(parts[job_id], min(missing, amounts[place])) for job_id, amounts in demand.held if job_id in parts]
+            for divisor in sorted({1, *[amount for _, amount in held if amount]}):
+                wanted = -(-missing // divisor)
+                row: dict[int, float] = defaultdict(float)
+                row[used[0]] += used[1]
+                for (column, much), amount in held:
+                    row[column] -= much * -(-amount // divisor) / wanted
+                self._rows.add(row.items(), 0.0)
+
+    def priced(self, seconds_left: Callable[[], float]) -> Priced | None:
+        """None without time, or where not even parts make room."""
+        from scipy.optimize import linprog  # noqa: PLC0415 - see ``program``
+
+        if seconds_left() <= 0 or not self._upper:
+            return None
+        matrix, limits, upper = self._rows.matrix(len(self._upper)), np.array(self._rows.limits), np.array(self._upper)
+        bounds = np.array([np.zeros(len(upper)), upper]).T
+        limited = {"time_limit": seconds_left()}
+        found = linprog(self._cost, matrix, limits, bounds=bounds, method="highs", options=limited)
+        if found.status:
+            return None
+        prices = np.maximum(0.0, -found.ineqlin.marginals)
+        least = float(np.minimum(0.0, self._lost + matrix.T @ prices) @ upper - prices @ limits)
+        used: set[str] = set()
+        for column, number, _ in self._give:
+            if found.x[column] > USED:
+                used.update(self._classes[number][1][: ceil(found.x[column]) + 1])
+        return Priced(max(0.0, least * (1 - _MARGIN)), float(prices[0]), frozenset(used))
+
+    def missing(self, seconds_left: Callable[[], float]) -> dict[int, float]:
+        """By kind: nodes for which not even parts of jobs make room; nothing without time."""
+        from scipy.optimize import linprog  # noqa: PLC0415 - see ``program``
+
+        if seconds_left() <= 0:
+            return {}
+        width, kinds = len(self._upper), len(self._asked)
+        rows = _Rows(list(self._rows.limits), list(self._rows.cells))
+        rows.cells += [(len(rows.limits) - kinds + number, width + number, -1.0) for number in range(kinds)]
+        upper = np.array([*self._upper, *[np.inf] * kinds])
+        cost = np.array([0.0] * width + [1.0] * kinds)
+        bounds = np.array([np.zeros(len(upper)), upper]).T
+        limited = {"time_limit": seconds_left()}
+        found = linprog(cost, rows.matrix(len(upper)), rows.limits, bounds=bounds, method="highs", options=limited)
+        return {} if found.status else dict(zip(self._asked, found.x[width:].tolist(), strict=True))
+
+    def solve(self, limit_s: float) -> tuple[dict[str, Option], list[tuple[int, NodeClass, list[str]]]] | None:
+        """The jobs that leave, and the kind, class and names of nodes that are given; None where nothing was found."""
+        from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - see ``program``
+
+        if limit_s <= 0 or not self._upper:
+            return None
+        found = milp(
+            self._cost,
+            integrality=np.array(self._whole_numbers, dtype=float),
+            bounds=Bounds(0, np.array(self._upper)),
+            constraints=LinearConstraint(self._rows.matrix(len(self._upper)), -np.inf, np.array(self._rows.limits)),
+            options={"time_limit": limit_s, "mip_rel_gap": GAP, "node_limit": MOST_NODES, "presolve": False},
+        )
+        if found.x is None:
+            return None
+        values = np.round(found.x)
+        left = [list(names) for _, names in self._classes]
+        given = []
+        for column, number, kind in self._give:
+            count = int(values[column])
+            if count:
+                given.append((kind, self._classes[number][0], left[number][:count]))
+                del left[number][:count]
+        return {self._ways[at][0]: self._ways[at][1] for at in np.flatnonzero(values[: len(self._ways)])}, given
