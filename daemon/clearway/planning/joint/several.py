@@ -17,9 +17,10 @@ Method (requests that are alike are one: ``alike``):
    looked for.
 4. Else the exact program (``program``): over all candidates where they are few, else over those that any of the
    solutions so far chose, as long as time allows.
-Where requests have needs (parts of nodes, certain nodes) there is the program alone (``at_once``); the caller plans
-them in turn and compares. Where not all requests can be served, they are admitted in the order in which they are given,
-each if it can be served beside those before it.
+Where requests have needs (parts of nodes, certain nodes) there is the program alone (``at_once``), on large clusters
+beside programs in parts (``parts``); where they are few, the caller plans them in turn and compares. Where not all
+requests can be served, they are admitted in the order in which they are given, each if it can be served beside those
+before it.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -31,6 +32,7 @@ from clearway.planning.base import Planner
 from clearway.planning.formulation.narrowed import candidates_on, with_options
 from clearway.planning.joint.alike import MOST_GROUPS, as_one, groups_of, handed_out
 from clearway.planning.joint.cheapest_nodes import with_the_cheapest_nodes
+from clearway.planning.joint.parts import by_parts
 from clearway.planning.joint.phases import GAP, by_phases
 from clearway.planning.joint.program import Best, JointProgram
 from clearway.planning.joint.requests import JointPlan, Request, holders_of
@@ -95,12 +97,31 @@ def _gap(plan: JointPlan, least_node_s: float) -> float:
 
 
 def at_once(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
-    """As ``by_program``, of large clusters over the cheapest nodes alone, which proves nothing."""
+    """As ``by_program``; of large clusters what the programs in parts find, or the program of the cheapest nodes.
+
+    Where not all requests are served, ``least_node_s`` is no bound on what others would lose.
+    """
     narrowed = with_the_cheapest_nodes(requests)
+    if narrowed == list(requests):
+        return by_program(requests, seconds_left)
+    phased = by_parts(requests, seconds_left)
+    least_node_s = 0.0 if phased is None else phased.least_node_s
+    found: list[Best] = []
+    if phased is not None and phased.allocations is not None:
+        found.append(Best(phased.allocations, proven=False, least_node_s=least_node_s))
+        gap = _gap(JointPlan(phased.allocations, gap=1.0), least_node_s)
+        if len(requests) >= MANY or (len(phased.allocations) == len(requests) and gap <= GAP):
+            return found[0]
     best = by_program(narrowed, seconds_left)
-    if best is None or narrowed == list(requests):
-        return best
-    return Best(best.allocations, proven=False, least_node_s=0.0)
+    if best is not None:
+        found.append(Best(best.allocations, proven=False, least_node_s=least_node_s))
+    order = [request.job_id for request in requests]
+
+    def rank(each: Best) -> tuple[tuple[bool, ...], Cost]:
+        plan = JointPlan(each.allocations, gap=1.0)
+        return unserved(plan.served, order), plan.cost
+
+    return min(found, key=rank, default=None)
 
 
 def by_program(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:

@@ -1,0 +1,121 @@
+"""Programs in parts for several urgent jobs that share nodes, beside the exact program and beside trying everything."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from clearway.planning.joint.parts import by_parts
+from clearway.planning.joint.requests import Allocation, JointPlan, Request
+from clearway.planning.joint.several import at_once, by_program
+from tests.benchmarks.shared import shared_problem
+from tests.oracle.many import seeds
+from tests.oracle.problems import TIMES
+from tests.oracle.test_several_needs import SHAPES, check, cost_of, endless, everything, requests_of
+
+ANYWHERE = tuple(shape for shape in SHAPES if shape not in ("in a row", "one switch", "everything", "suspends"))
+BLOCKS, IN_A_TEST = TIMES, 40
+
+
+def lost(plan: tuple[Allocation, ...]) -> float:
+    return JointPlan(plan, 0.0).cost.lost_work_node_s
+
+
+def several_alike(seed: int) -> list[Request]:
+    """Each urgent job of a small problem once more or twice, some within other delays."""
+    rng = random.Random(seed)
+    found = []
+    for request in requests_of(seed):
+        for number in range(rng.randint(1, 3)):
+            delay_s = rng.choice((request.problem.max_delay_s, rng.randint(0, 12)))
+            problem = replace(request.problem, max_delay_s=delay_s)
+            found.append(replace(request, job_id=f"{request.job_id}{number}", problem=problem))
+    return found
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("shape", ANYWHERE)
+def test_no_plan_loses_less_than_the_bound(shape: str, block: int) -> None:
+    compared = best_ones = 0
+    for seed in seeds(SHAPES, shape, block, IN_A_TEST):
+        requests = requests_of(seed)
+        found = by_parts(requests, endless)
+        if found is None:
+            continue
+        every = everything(requests)
+        if found.allocations is not None:
+            check(requests, found.allocations)
+        if found.allocations is None or len(found.allocations) < len(requests):
+            continue
+        assert every is not None, seed
+        compared += 1
+        assert cost_of(found.allocations)[0] >= every[0]
+        assert found.least_node_s <= float(every[0])
+        best_ones += cost_of(found.allocations)[0] == every[0]
+    assert compared >= IN_A_TEST / 10
+    assert best_ones >= 0.7 * compared
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("shape", ANYWHERE)
+def test_many_that_are_alike(shape: str, block: int) -> None:
+    """More than there is room for: what is served is served, and the bound is that of the jobs of the plan."""
+    served = left_out = 0
+    for seed in seeds(SHAPES, shape, block, IN_A_TEST):
+        requests = several_alike(seed)
+        found = by_parts(requests, endless)
+        if found is None or found.allocations is None:
+            continue
+        check(requests, found.allocations)
+        ids = {each.job_id for each in found.allocations}
+        mine = [request for request in requests if request.job_id in ids]
+        exact = by_program(mine, endless)
+        assert exact is not None
+        assert exact.proven
+        assert lost(exact.allocations) <= lost(found.allocations)
+        assert found.least_node_s <= lost(exact.allocations)
+        served += 1
+        left_out += len(mine) < len(requests)
+    assert served >= IN_A_TEST / 4
+    assert left_out > 0
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape not in ANYWHERE])
+def test_nodes_that_must_lie_together_are_none_of_it(shape: str) -> None:
+    for seed in seeds(SHAPES, shape, 0, 20):
+        requests = requests_of(seed)
+        found = by_parts(requests, endless)
+        if found is not None and found.allocations is not None:
+            check(requests, found.allocations)
+
+
+def test_a_kind_beyond_the_room_leaves_the_others_theirs() -> None:
+    """The last ones of a kind are left out, and nobody else is."""
+    for seed in range(60):
+        requests = requests_of(seed)
+        first = requests[0]
+        if first.problem.needs is None:
+            continue
+        crowd = [replace(first, job_id=f"crowd{number:02d}") for number in range(20)]
+        found = by_parts(crowd, endless)
+        if found is None or found.allocations is None:
+            continue
+        served = [each.job_id for each in found.allocations]
+        assert served == [each.job_id for each in crowd[: len(served)]]
+        assert len(served) < len(crowd)
+
+
+def test_without_time_there_is_none() -> None:
+    assert all(by_parts(requests_of(seed), lambda: 0.0) is None for seed in range(40))
+
+
+def test_large_clusters_have_a_bound() -> None:
+    problem = shared_problem(1, machine_nodes=100, jobs=300, needed=1, gpus=4)
+    requests = [Request(f"u{number:02d}", 1, problem, ()) for number in range(15)]
+    found = at_once(requests, endless)
+    assert found is not None
+    check(requests, found.allocations)
+    assert len(found.allocations) == len(requests)
+    assert 0 < found.least_node_s <= lost(found.allocations)
