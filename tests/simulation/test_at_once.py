@@ -182,3 +182,22 @@ class TestInterruption(Interruption):
             "evictions": [e.state for e in world.store.evictions()],
             "leftovers": world.leftovers(),
         }
+
+
+def test_a_crowd_on_shared_nodes_has_its_plans_in_one_cycle(make_world: Callable[..., World]) -> None:
+    world = make_world(node_count=60)
+    jobs = {
+        f"n{number}{half}": world.submit(on=(f"n{number}",), cpus_per_node=2, ran_s=10 * number + at, memory_mib=100)
+        for number in range(1, 61)
+        for at, half in enumerate("ab")
+    }
+    crowd = [small(world) for _ in range(14)]
+    world.tick()
+    plans = {e.preemptor.job_id: e.plan for e in world.store.evictions(limit=50)}
+    assert plans.keys() == set(crowd)
+    assert all(set(plan.together) == set(crowd) - {own} for own, plan in plans.items())
+    assert len({plan.note for plan in plans.values()}) == 1
+    finish(world, *crowd)
+    # One of its two jobs leaves each node, and those that have run for the shortest time lose least.
+    assert {world.cluster.jobs[job_id].runs[0] for job_id in crowd} == {(f"n{number}",) for number in range(1, 15)}
+    assert restarted(world, jobs) == {f"n{number}a" for number in range(1, 15)}

@@ -10,7 +10,8 @@ Where one of them asks for parts of nodes, or for certain nodes, they take turns
 others after it. An urgent job that could have whole nodes as well has parts only where all others can still be served
 beside it, as far as there is time to find out; else all of them are given whole nodes, together. The plans of all later
 turns are made as well, and compared with a plan for all of them at once (``planning.joint.several.at_once``). That one
-is taken where it serves more preemptors (earlier ones count more), or costs less, by the order of ``planning.base``.
+is taken where it serves more preemptors (earlier ones count more), or costs less, by the order of ``planning.base``;
+and without a look at later turns where preemptors are many.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,8 +25,10 @@ from clearway.execution.progress import fresh_operation
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.planning.base import Planner
+from clearway.planning.joint.cheapest_nodes import FEW_NODES
+from clearway.planning.joint.program import Best
 from clearway.planning.joint.requests import JointPlan
-from clearway.planning.joint.several import at_once, plan_together, unserved
+from clearway.planning.joint.several import MANY, at_once, gap_of, plan_together, unserved
 from clearway.preemption.joint_plans import cost_of_all, least_cost, plans_of, requests_of
 from clearway.preemption.node_needs import takes_parts
 from clearway.preemption.plan import Solution, plan_alone
@@ -33,6 +36,7 @@ from clearway.preemption.plan import Solution, plan_alone
 _NO_TIME = "planned in its turn; there was no time to find out whether a plan for all of them at once is better"
 _NONE_BETTER = "planned in its turn; no better plan for all of them at once was found, but there may be one"
 _WITH_GAP = "planned together with others; of what they all lose there may be needless at most"
+_BEST_FOUND = "planned at once with others; that is not proven to be the best"
 _BETTER = "planned at once with others; that is better than in turns, but not proven to be the best"
 
 
@@ -193,6 +197,9 @@ class _Batch:
         able = {job_id: each for job_id in order if isinstance(each := self.known.get(job_id), Solution)}
         if any(_alone(each) for each in able.values()):
             return turns
+        large = any(len(each.prepared.problem.nodes) > FEW_NODES for each in able.values())
+        if large and len(able) >= MANY and len(self.known) == len(found):
+            return self._many_at_once(found, able, turns)
         plans = self._all_turns(turns)
         if plans is None or len(self.known) < len(found):
             return _noted(turns, _NO_TIME)
@@ -207,11 +214,7 @@ class _Batch:
             return _noted(turns, _NO_TIME)
         instead = JointPlan(best.allocations, gap=0.0)
         if (unserved(instead.served, order), instead.cost) < (unserved(served, order), cost):
-            decided = plans_of(able, best.allocations)
-            # Of the turns only what is said of other preemptors.
-            told = {each.job.job_id: plan for each, plan in turns.plans}
-            decided |= {job_id: plan for job_id, plan in told.items() if job_id not in decided}
-            return _noted(_decision(decided, found, turns.why_later), "" if best.proven else _BETTER)
+            return _noted(self._instead(turns, found, able, best), "" if best.proven else _BETTER)
         if best.proven:
             return turns
         note = _NONE_BETTER
@@ -221,6 +224,27 @@ class _Batch:
             needless = 100 * max(0.0, lost_node_s - least_node_s) / lost_node_s
             note += f"; at most {needless:.1f} % of what they lose is needless"
         return _noted(turns, note)
+
+    def _many_at_once(
+        self, found: Sequence[Preemptor], able: Mapping[str, Solution], turns: BatchDecision
+    ) -> BatchDecision:
+        """A plan for all at once without all the turns to compare it with, which would take far longer."""
+        best = at_once(requests_of(able), self.seconds_left)
+        if best is None or not best.allocations:
+            return _noted(turns, _NO_TIME)
+        gap = gap_of(best.allocations, best.least_node_s) if len(best.allocations) == len(able) else 0.0
+        note = f"{_WITH_GAP} {100 * gap:.1f} %" if gap else "" if best.proven else _BEST_FOUND
+        return _noted(self._instead(turns, found, able, best), note)
+
+    @staticmethod
+    def _instead(
+        turns: BatchDecision, found: Sequence[Preemptor], able: Mapping[str, Solution], best: Best
+    ) -> BatchDecision:
+        """The plans of ``best``; of the turns only what is said of other preemptors."""
+        decided = plans_of(able, best.allocations)
+        told = {each.job.job_id: plan for each, plan in turns.plans}
+        decided |= {job_id: plan for job_id, plan in told.items() if job_id not in decided}
+        return _decision(decided, found, turns.why_later)
 
     def _all_turns(self, turns: BatchDecision) -> list[Plan] | None:
         """The plans of these turns and of all later ones; None when there was no time to make them."""

@@ -10,7 +10,8 @@ Delays are of a few kinds, each twice as long as the one before, and problems of
 twice as long as their own. Such a curve is exact for these. Where it has no plan the problem is solved with its own.
 
 Only where the tables stay in memory as a whole, nodes are not shared and checkpoints are written one after another;
-every other problem is the planner's own, and so is every planner but the exact one.
+every other problem is the planner's own, and so is every planner but the exact one. Of problems with needs those that
+are equal are solved once.
 
 Cost: one pass for each set of ended jobs, then O(N) look-ups for each distinct plan. Memory: the tables, at most
 ``suffix_tables.KEEP_BYTES`` for each set.
@@ -45,10 +46,13 @@ class _Sharing:
     def __init__(self, planner: EvictionDP, most_nodes: int, steps: int) -> None:
         self.name = planner.name
         self._planner, self._most_nodes, self._steps = planner, most_nodes, steps
+        self._same: dict[object, tuple[EvictionProblem, Curve]] = {}  # and what its name points to stays alive
         self._by_kind: dict[tuple[int, int], tuple[tuple[Candidate, ...], _Kind | None]] = {}
 
     def solve(self, problem: EvictionProblem) -> Curve:
-        if not 0 < problem.nodes_needed <= self._most_nodes or problem.needs is not None or problem.busy_s:
+        if problem.needs is not None:
+            return self._once(problem)
+        if not 0 < problem.nodes_needed <= self._most_nodes or problem.busy_s:
             return self._planner.solve(problem)
         longest_s = _SHORTEST_S
         while longest_s < problem.max_delay_s:
@@ -62,6 +66,14 @@ class _Sharing:
         kind = self._by_kind[name][1]
         curve = None if kind is None else kind.curve(problem)
         return self._planner.solve(problem) if curve is None or curve.choose() is None else curve
+
+    def _once(self, problem: EvictionProblem) -> Curve:
+        """The planner's own curve; urgent jobs that ask for the same of the same nodes have one."""
+        found_on = (id(problem.candidates), id(problem.nodes))
+        name = (found_on, replace(problem, candidates=(), nodes=()))
+        if name not in self._same:
+            self._same[name] = problem, self._planner.solve(problem)
+        return self._same[name][1]
 
 
 @dataclass(frozen=True, slots=True)

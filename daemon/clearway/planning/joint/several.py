@@ -35,7 +35,7 @@ from clearway.planning.joint.cheapest_nodes import with_the_cheapest_nodes
 from clearway.planning.joint.parts import by_parts
 from clearway.planning.joint.phases import GAP, by_phases
 from clearway.planning.joint.program import Best, JointProgram
-from clearway.planning.joint.requests import JointPlan, Request, holders_of
+from clearway.planning.joint.requests import Allocation, JointPlan, Request, holders_of
 from clearway.planning.joint.sequential import in_turn
 
 MOST_PHASES = 12  # of one program: where delays are more, those that are about the same are one
@@ -61,7 +61,7 @@ def plan_together(requests: Sequence[Request], planner: Planner, seconds_left: C
         if phased.allocations is not None:
             plans.append(JointPlan(phased.allocations, gap=1.0))
             useful = {job_id for allocation in phased.allocations for job_id, _ in allocation.leaving}
-            gap = _gap(plans[0], least_node_s)
+            gap = gap_of(plans[0].allocations, least_node_s)
             if gap <= (GAP if len(requests) < MANY else GAP_OF_MANY):
                 return replace(plans[0], gap=gap)
     turns = JointPlan(in_turn(requests, planner), gap=1.0)
@@ -87,12 +87,12 @@ def plan_together(requests: Sequence[Request], planner: Planner, seconds_left: C
     if few and best is not None and best.proven:
         return replace(found, gap=0.0)
     served = len(found.allocations) == len(requests)
-    return replace(found, gap=_gap(found, least_node_s) if served else 0.0)
+    return replace(found, gap=gap_of(found.allocations, least_node_s) if served else 0.0)
 
 
-def _gap(plan: JointPlan, least_node_s: float) -> float:
-    """The share of what it loses that may be needless, where no plan loses less than this."""
-    lost = plan.cost.lost_work_node_s
+def gap_of(allocations: Sequence[Allocation], least_node_s: float) -> float:
+    """The share of what a plan loses that may be needless, where no plan loses less than this."""
+    lost = JointPlan(tuple(allocations), gap=1.0).cost.lost_work_node_s
     return (lost - min(lost, least_node_s)) / lost if lost else 0.0
 
 
@@ -109,7 +109,7 @@ def at_once(requests: Sequence[Request], seconds_left: Callable[[], float]) -> B
     found: list[Best] = []
     if phased is not None and phased.allocations is not None:
         found.append(Best(phased.allocations, proven=False, least_node_s=least_node_s))
-        gap = _gap(JointPlan(phased.allocations, gap=1.0), least_node_s)
+        gap = gap_of(phased.allocations, least_node_s)
         if len(requests) >= MANY or (len(phased.allocations) == len(requests) and gap <= GAP):
             return found[0]
     best = by_program(narrowed, seconds_left)
