@@ -75,6 +75,10 @@ class ApiError(ClearwayError):
         self.status = status
 
 
+class SilentError(ApiError):
+    """Something takes the connection, or may, and then says nothing for as long as was waited."""
+
+
 class Client:
     """One daemon. ``url``: https://HOST:PORT, http://HOST:PORT or unix:PATH. For one thread at a time.
 
@@ -252,6 +256,8 @@ class Client:
                     break
                 time.sleep(min(_LONGEST_WAIT_S, _seconds(answer.headers.get("Retry-After", ""))))
                 answer = send()
+        except httpx.TimeoutException:
+            raise SilentError(0, f"{self.url} gives no answer in time") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ApiError(0, f"{self.url} does not answer: {error or type(error).__name__}") from None
         if answer.is_error:

@@ -133,7 +133,7 @@ class SlurmCluster(RestServer):
         base, self._ports_kept = free_ports(4 + len(self.node_names))
         self._ports = {"slurmctld": base, "slurmdbd": base + 1, "mariadb": base + 2, "slurmd": base + 4}
         self.rest_port = base + 3
-        self._start_munge()
+        self.start_munge()
         if self.accounting:
             self._start_accounting()
         self.conf.write_text("\n".join(self._conf_lines()) + "\n")
@@ -160,7 +160,7 @@ class SlurmCluster(RestServer):
             self.run("sacctmgr", "-i", "add", "user", ",".join(("root", *TEST_USERS)), "Account=cw")
             self.run("sacctmgr", "-i", "modify", "user", "cwdaemon", "set", "AdminLevel=Operator")
 
-    def _start_munge(self) -> None:
+    def start_munge(self) -> None:
         key = self.root / "munge" / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
@@ -171,24 +171,20 @@ class SlurmCluster(RestServer):
         self.wait_for(self._munge_socket.exists, 10, "munge's socket")
 
     def _start_accounting(self) -> None:
-        folder, port = self.root / "db", self._ports["mariadb"]
+        folder = self.root / "db"
         folder.mkdir()
         shutil.chown(folder, "mysql", "mysql")
-        install = ["mariadb-install-db", "--no-defaults", f"--datadir={folder}/data", "--user=mysql"]
-        call([*install, "--skip-test-db", "--auth-root-authentication-method=normal"], timeout=60)
-        sql = folder / "init.sql"
-        who = "slurm@'127.0.0.1'"
+        install = ["mariadb-install-db", "--no-defaults", f"--datadir={folder}/data", "--user=mysql", "--skip-test-db"]
+        call([*install, "--auth-root-authentication-method=normal"], timeout=60)
+        sql, who = folder / "init.sql", "slurm@'127.0.0.1'"
         sql.write_text(f"CREATE USER {who} IDENTIFIED BY 'slurm';\nGRANT ALL ON *.* TO {who};\n")
-        options = [f"--datadir={folder}/data", f"--socket={folder}/sock", f"--pid-file={folder}/pid"]
-        options += ["--bind-address=127.0.0.1", f"--port={port}", f"--init-file={sql}", "--skip-name-resolve"]
-        self._spawn("mariadbd", "mariadbd", "--no-defaults", *options, user="mysql")
-        self.wait_for(lambda: listens(port), 60, "MariaDB's port")
+        self.start_mariadb(f"--init-file={sql}")
         conf = self.root / "slurmdbd.conf"
         conf.write_text(
             f"AuthType=auth/munge\nAuthInfo=socket={self._munge_socket}\nDbdHost=localhost\n"
             f"DbdPort={self._ports['slurmdbd']}\nSlurmUser=slurm\nPidFile={self.root}/state/slurmdbd.pid\n"
             f"LogFile={self.root}/log/slurmdbd.log\nStorageType=accounting_storage/mysql\nStorageHost=127.0.0.1\n"
-            f"StoragePort={port}\nStorageUser=slurm\nStoragePass=slurm\nStorageLoc=slurm_acct\n"
+            f"StoragePort={self._ports['mariadb']}\nStorageUser=slurm\nStoragePass=slurm\nStorageLoc=slurm_acct\n"
         )
         conf.chmod(0o600)
         shutil.chown(conf, "slurm", "slurm")
@@ -308,6 +304,13 @@ class SlurmCluster(RestServer):
             self.wait_for(lambda: file.exists() and mark.encode() in file.read_bytes(), 30, "the state on the disk")
         self.end("slurmctld")
 
+    def start_mariadb(self, *more: str) -> None:
+        folder, port = self.root / "db", self._ports["mariadb"]
+        options = [f"--datadir={folder}/data", f"--socket={folder}/sock", f"--pid-file={folder}/pid"]
+        options += ["--bind-address=127.0.0.1", f"--port={port}", "--skip-name-resolve", *more]
+        self._spawn("mariadbd", "mariadbd", "--no-defaults", *options, user="mysql")
+        self.wait_for(lambda: listens(port), 60, "MariaDB's port")
+
     def start_slurmdbd(self) -> None:
         self._spawn("slurmdbd", "slurmdbd", "-D", user="slurm")
         self.wait_for(lambda: listens(self._ports["slurmdbd"]), 60, "slurmdbd's port")
@@ -320,10 +323,9 @@ class SlurmCluster(RestServer):
         """``kill -9`` of the slurmd of one node; its job steps go on."""
         self.end(f"slurmd.{name}")
 
-    @property
-    def controller_pid(self) -> int:
-        """The process id of slurmctld, for tests that stop and continue it."""
-        return self._processes["slurmctld"].pid
+    def pid_of(self, name: str) -> int:
+        """The process id of one daemon, for tests that stop and continue it."""
+        return self._processes[name].pid
 
     def controller_is_up(self) -> bool:
         return "slurmctld" in self._processes and self._processes["slurmctld"].poll() is None
@@ -352,7 +354,7 @@ class SlurmCluster(RestServer):
         """Make the cluster as it was at the start: no jobs, no reservations, every node up and idle."""
         if not self.controller_is_up():
             self.start_controller()
-        os.kill(self.controller_pid, signal.SIGCONT)
+        os.kill(self.pid_of("slurmctld"), signal.SIGCONT)
         for name in self.node_names:
             if f"slurmd.{name}" not in self._processes:
                 self.start_node(name)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.slurm.cluster import SlurmCluster
+from tests.slurm.doctor_scene import ODD_CONF, Scene, made
 from tests.slurm.machine import missing_requirements
 
 
@@ -67,6 +69,34 @@ def accounting_cluster() -> Iterator[SlurmCluster]:
     skip_without_accounting()
     with SlurmCluster(accounting=True) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[SlurmCluster]:
+    skip_without_accounting()
+    with SlurmCluster(nodes=2, accounting=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def odd_site() -> Iterator[SlurmCluster]:
+    """Without slurmdbd."""
+    if reason := missing_requirements():
+        skip_or_fail(reason)
+    with SlurmCluster(nodes=1, extra_conf=ODD_CONF) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def scene(site: SlurmCluster, tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    yield from made(site, tmp_path, empty_database, monkeypatch)
+
+
+@pytest.fixture
+def odd_scene(
+    odd_site: SlurmCluster, tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Scene]:
+    yield from made(odd_site, tmp_path, empty_database, monkeypatch)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -150,10 +150,10 @@ def test_slurmctld_is_killed(cluster: SlurmCluster, tmp_path: Path) -> None:
 def test_slurmctld_is_slow(cluster: SlurmCluster, tmp_path: Path) -> None:
     """It stands still for longer than a command may take, and then does what it was told meanwhile."""
     with halfway(cluster, tmp_path / "daemon") as eviction:
-        stop_process(cluster.controller_pid)
+        stop_process(cluster.pid_of("slurmctld"))
         eviction.wake()
         eviction.wait_failure()
-        os.kill(cluster.controller_pid, signal.SIGCONT)
+        os.kill(cluster.pid_of("slurmctld"), signal.SIGCONT)
         eviction.comes_to_its_end()
 
 

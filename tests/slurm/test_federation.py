@@ -28,7 +28,7 @@ class Second(SlurmCluster):
         more = (f"{dbd}Host=localhost", f"{dbd}Pass={first._munge_socket}")
         super().__init__(nodes=2, extra_conf=("ClusterName=second", *accounting, *more))
 
-    def _start_munge(self) -> None: ...
+    def start_munge(self) -> None: ...
 
     @property
     def _munge_socket(self) -> Path:

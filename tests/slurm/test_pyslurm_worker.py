@@ -79,12 +79,12 @@ def test_a_hanging_controller_is_waited_for_no_longer_than_the_limit(
     cluster: SlurmCluster, backend: PyslurmBackend
 ) -> None:
     pid_of(backend)
-    stop_process(cluster.controller_pid)
+    stop_process(cluster.pid_of("slurmctld"))
     try:
         with impatient(backend), pytest.raises(SlurmTimeoutError, match="within 5 s"):
             backend.snapshot()
     finally:
-        os.kill(cluster.controller_pid, signal.SIGCONT)
+        os.kill(cluster.pid_of("slurmctld"), signal.SIGCONT)
 
     assert len(backend.snapshot().nodes) == 8
 

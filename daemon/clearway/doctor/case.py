@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from clearway.api.schemas import Health
-from clearway.client import Client
+from clearway.client import Client, SilentError
 from clearway.config.configuration import Config
 from clearway.doctor.database_facts import DatabaseFacts, read_database
 from clearway.doctor.once import Once
@@ -59,17 +59,26 @@ class Case:
         self.database_read_at = self.now()
         return found
 
-    @cached_property
+    @property
     def health(self) -> Health | None:
         """What a daemon says of itself at the address of this configuration; None: none answers."""
+        return self._health if isinstance(self._health, Health) else None
+
+    @property
+    def silent(self) -> bool:
+        """Whether something listens at that address and gives no answer."""
+        return isinstance(self._health, SilentError)
+
+    @cached_property
+    def _health(self) -> Health | ClearwayError | None:
         api = self.config.api
         if api.port == 0 and api.socket is None:
             return None  # it may be anywhere
         try:
             with Client(api.url, authority=api.certificate) as client:
                 return client.health()
-        except ClearwayError:
-            return None
+        except ClearwayError as error:
+            return error
 
     @staticmethod
     def now() -> datetime:

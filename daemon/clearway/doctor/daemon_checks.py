@@ -92,6 +92,12 @@ def port(case: Case) -> Result:
     try:
         listen(api).close()
     except ConfigError as error:
+        if case.silent:
+            return fault(
+                f"{api.url} takes connections and gives no answer: the daemon hangs, or was stopped",
+                "systemctl status clearway, and journalctl -u clearway -n 50; systemctl restart clearway takes up "
+                "what it was doing",
+            )
         return fault(
             f"{error}, and it is no Clearway that answers there",
             "ss -ltnp shows what does; choose another api.port, or end that",
