@@ -7,7 +7,6 @@ are running jobs; the records have the length of real ones.
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 import resource
@@ -215,12 +214,12 @@ def run_daemon(folder: Path) -> None:
     configure_logging("text", quiet=True)
     backend = CliBackend(now=clock.now, bin_dir=str(folder), timeout_s=120)
     loop = bootstrap.build(config, origin="benchmark", backend=backend, clock=clock).loop
-    gc.collect()
-    gc.freeze()  # as ``Loop.run`` does
+    loop.settle()
     for _ in sys.stdin:
         begin = time.process_time()
         report = loop.cycle()
         spent = time.process_time() - begin
+        loop.settle()  # as ``Loop.run`` does, between two cycles
         size = (len(report.snapshot.jobs), len(report.snapshot.nodes), len(report.open_evictions))
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(json.dumps(asdict(Cycled(spent, most, *size))), flush=True)

@@ -10,7 +10,6 @@ preemption hold. An operator names the nodes of a drain: there only protection h
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from typing import NamedTuple
 
 from clearway.config.configuration import CandidatesConfig
@@ -55,7 +54,8 @@ def exemption(
     ``preemptor`` is the job that it would leave for, ``nodes`` are those that a drain empties. Guards of the codes in
     ``settled`` are not asked.
     """
-    case = _Case(job, context, preemptor, nodes)
+    ran_s = (context.now - job.start_time).total_seconds() if job.start_time else 0.0
+    case = _Case(job, context, preemptor, nodes, is_eternal(job, context.config.eternal), ran_s)
     for guard in _GUARDS_FOR[purpose]:
         if guard.code in settled:
             continue
@@ -65,7 +65,7 @@ def exemption(
     return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Case:
     """One job, and what its guards go by."""
 
@@ -73,21 +73,14 @@ class _Case:
     context: PlanningContext
     preemptor: Preemptor | None
     nodes: Collection[str]
+    eternal: bool
+    ran_s: float
 
     @property
     def rules(self) -> CandidatesConfig:
         return self.context.config.candidates
 
-    @cached_property
-    def eternal(self) -> bool:
-        return is_eternal(self.job, self.context.config.eternal)
-
-    @cached_property
-    def ran_s(self) -> float:
-        start = self.job.start_time
-        return (self.context.now - start).total_seconds() if start else 0.0
-
-    @cached_property
+    @property
     def preemptions(self) -> int:
         """Those before; of eternal jobs, which are there to be preempted, none counts."""
         return 0 if self.eternal else self.context.preempted.get(self.job.job_id, 0)

@@ -195,6 +195,5 @@ class OpenOperations:
     def preemption_counts(self, snapshot: ClusterSnapshot) -> Mapping[str, int]:
         """How often each job that holds nodes was preempted before this cycle; jobs that never were are absent."""
         if self._counts is None or self._counts[0] is not snapshot:
-            holders = (job.job_id for job in snapshot.jobs if job.state.holds_nodes)
-            self._counts = snapshot, self._store.preemption_counts(holders)
+            self._counts = snapshot, self._store.preemption_counts(job.job_id for job in snapshot.holders)
         return self._counts[1]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 
 from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
@@ -30,6 +30,7 @@ from clearway.slurm.site_settings import NEVER
 EXCLUDED_NODES_FOR_S = 300.0
 MOST_NEW = 500  # jobs that they are asked for by id; of more than these they are asked of all jobs
 
+_SQUEUE = ("squeue", "--all", "--local", "--noheader", "--noconvert")
 _UNKNOWN_JOB = re.compile(r"Invalid job id")
 _ENDED = re.compile(r"Job has already finished|already completing or completed|Invalid job id")
 
@@ -91,7 +92,9 @@ class CliBackend(GuardedBackend):
             answer, _ = parse.read_jobs(text, token, self._job_columns)
         jobs = self._array_tasks.complete(read, answer, asked)
         # The details tell of GPUs in use.
-        nodes, skipped_nodes = self._node_records.read(self._scontrol("--details", "show", "node"))
+        nodes, skipped_nodes = self._node_records.read(
+            partial(self._commands.run_in_pieces, ["scontrol", "--oneliner", "--details", "show", "node"])
+        )
         queries = 2 + bool(asked) + self._refresh_excluded(jobs, now)
         # squeue lists the jobs of a federation that another cluster has started (REVOKED).
         seen = (jobs, self._excluded_times)
@@ -105,12 +108,14 @@ class CliBackend(GuardedBackend):
         return self._here, nodes, skipped + skipped_nodes, queries
 
     def _read_jobs(self) -> tuple[list[Job], list[Skipped]]:
+        env = self._asking(self._job_records.token)
         try:
-            text, _ = self._squeue(token=self._job_records.token)
+            return self._job_records.read(
+                lambda take: self._commands.run_in_pieces(_SQUEUE, take, env=env), self._job_columns
+            )
         except SlurmError:
             self._job_records.renew()  # what squeue says is told, and may quote the format
             raise
-        return self._job_records.read(text, self._job_columns)
 
     def job(self, job_id: str) -> Job | None:
         found = self._look(job_id)
@@ -128,16 +133,19 @@ class CliBackend(GuardedBackend):
         self._skipped_reservations = tuple(skipped)
         return tuple(found)
 
-    def _squeue(self, *options: str, token: str = "") -> tuple[str, str]:
-        """Output of squeue and the token in its separators.
+    def _asking(self, token: str) -> Mapping[str, str]:
+        """The format travels in the environment.
 
-        The format travels in the environment: every user of this machine can read arguments, and could
-        then put the token into a job's Comment before squeue has its answer.
+        Every user of this machine can read arguments, and could then put the token into a job's Comment before squeue
+        has its answer.
         """
-        token = token or new_token()
-        argv = ["squeue", "--all", "--local", "--noheader", "--noconvert", *options]
+        return {"SQUEUE_FORMAT2": parse.job_format(token, self._job_columns)}
+
+    def _squeue(self, *options: str) -> tuple[str, str]:
+        """Output of squeue and the token in its separators."""
+        token = new_token()
         try:
-            return self._commands.run(argv, env={"SQUEUE_FORMAT2": parse.job_format(token, self._job_columns)}), token
+            return self._commands.run([*_SQUEUE, *options], env=self._asking(token)), token
         except SlurmRefusedError as error:
             if _UNKNOWN_JOB.search(str(error)):
                 return "", token

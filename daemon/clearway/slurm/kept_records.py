@@ -5,14 +5,15 @@ text has changed is read, except where the change is of no weight: the scheduler
 load of a node. Of a waiting job that differs in its priority alone, that is set: Slurm works out all priorities again
 every few minutes. That two records of one answer have one key is found out every time.
 
-Cost: a look into a table for each record; for one that has changed, the time of reading it. Memory: the text of the
-last answer, and what was read of it.
+Cost: a look into a table for each record; for one that has changed, the time of reading it. Memory: one text of each
+record, and what was read of it. An answer is taken in pieces while Slurm prints it: of a record whose text is known the
+new text is dropped at once, so no second answer is ever held.
 """
 
 import re
 import secrets
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import is_
 from typing import Generic, TypeVar
@@ -21,8 +22,10 @@ from clearway.eligibility.node_counts import NodeKinds, job_with_least_nodes, no
 from clearway.model.cluster import Job, JobState, Node, Skipped
 from clearway.slurm import parse
 from clearway.slurm.parse import FieldError, Reading, fields, together
+from clearway.slurm.process import Take
 
 T = TypeVar("T")
+Ask = Callable[[Take], object]  # has Slurm answer, and hands the answer on in pieces; it may raise
 
 _LOAD = re.compile(r"(?<= )(?:CPULoad|FreeMem|LastBusyTime|CurrentWatts|AveWatts)=\S+", re.ASCII)
 
@@ -36,6 +39,29 @@ def new_token() -> str:
     return "".join(secrets.choice(_SIGNS) for _ in range(11))
 
 
+_Entry = tuple[str, Reading[T]]  # a record's text, and what it tells
+
+
+class _Answer(Generic[T]):
+    """The records of one answer that are known by their text, and the text of the others."""
+
+    def __init__(self, known: Mapping[str, _Entry[T]], separator: str) -> None:
+        self._known, self._separator = known, separator
+        self.found: list[_Entry[T] | None] = []  # None: its text is the next of these
+        self.fresh: list[str] = []
+        self.rest = ""  # what follows the last separator
+
+    def take(self, piece: str) -> None:
+        *records, self.rest = (self.rest + piece).split(self._separator)
+        self.add(records)
+
+    def add(self, records: Sequence[str]) -> None:
+        found = list(map(self._known.get, records))
+        if None in found:
+            self.fresh += [record for record, entry in zip(records, found, strict=True) if entry is None]
+        self.found += found
+
+
 class _Kept(Generic[T]):
     """What was read of the records of the last answer, by their text.
 
@@ -44,30 +70,43 @@ class _Kept(Generic[T]):
     """
 
     def __init__(self, key: Callable[[str], str], again: Callable[[str, str, Reading[T]], Reading[T] | None]) -> None:
-        self._by_text: dict[str, Reading[T]] = {}
+        self._by_text: dict[str, _Entry[T]] = {}
+        self._entries: list[_Entry[T]] = []  # of the last answer, in its order
         self._readings: list[Reading[T]] = []
         self._key, self._again = key, again
 
-    def read(self, records: Sequence[str], read: Callable[[str], Reading[T]]) -> list[Reading[T]]:
-        """What these records tell: the same list where it is what the last ones told."""
-        known = self._by_text
-        found = list(map(known.get, records))
-        if None in found:
-            now = set(records)
-            before = {told[0]: (text, told) for text, told in known.items() if text not in now}
-            for at, record in enumerate(records):
-                if found[at] is None:
-                    earlier = before.get(self._key(record))
-                    found[at] = (earlier and self._again(record, *earlier)) or read(record)
-        readings = [told for told in found if told is not None]
-        self._by_text = dict(zip(records, readings, strict=True))
+    def ask(self, ask: Ask, separator: str) -> _Answer[T]:
+        """What Slurm answers now; it changes nothing here before it is read."""
+        answer = _Answer(self._by_text, separator)
+        ask(answer.take)
+        return answer
+
+    def read(self, answer: _Answer[T], read: Callable[[str], Reading[T]]) -> list[Reading[T]]:
+        """What its records tell: the same list where it is what the last ones told."""
+        if not answer.fresh and answer.found == self._entries:
+            return self._readings
+        kept = {entry[0]: entry for entry in answer.found if entry is not None}
+        before = {entry[1][0]: entry for text, entry in self._by_text.items() if text not in kept}
+        fresh = iter(answer.fresh)
+        entries = []
+        for entry in answer.found:
+            if entry is None:
+                record = next(fresh)
+                earlier = before.get(self._key(record))
+                entry = record, (earlier and self._again(record, *earlier)) or read(record)  # noqa: PLW2901
+            entries.append(entry)
+        self._keep(entries)
+        return self._readings
+
+    def _keep(self, entries: list[_Entry[T]]) -> None:
+        self._by_text, self._entries = {entry[0]: entry for entry in entries}, entries
+        readings = [told for _, told in entries]
         if len(readings) != len(self._readings) or not all(map(is_, readings, self._readings)):
             self._readings = readings
-        return self._readings
 
     def rename(self, token: str, after: str) -> None:
         """Every record has another token in its separators from now on."""
-        self._by_text = {text.replace(token, after): told for text, told in self._by_text.items()}
+        self._keep([(text.replace(token, after), told) for text, told in self._entries])
 
 
 class JobRecords:
@@ -92,12 +131,16 @@ class JobRecords:
         self._told: tuple[list[Job], list[Skipped]] = ([], [])
         self._columns = columns
 
-    def read(self, text: str, columns: tuple[str, ...]) -> tuple[list[Job], list[Skipped]]:
-        """As ``parse.read_jobs``; the same list of jobs where nothing has changed."""
+    def read(self, ask: Ask, columns: tuple[str, ...]) -> tuple[list[Job], list[Skipped]]:
+        """As ``parse.read_jobs``; the same list of jobs where nothing has changed.
+
+        ``ask`` asks with ``token``; what it raises changes nothing here.
+        """
         if columns != self._columns:
             self._forget(columns)
-        records, cut = parse.split_records(text, self.token)
-        readings = self._kept.read(records, lambda record: parse.read_record(record, self.token, columns))
+        answer = self._kept.ask(ask, parse.record_separator(self.token))
+        cut = parse.cut_record(answer.rest)
+        readings = self._kept.read(answer, lambda record: parse.read_record(record, self.token, columns))
         if readings is not self._told_of:
             self._told_of, self._told = readings, together("job", readings, key="id")
         jobs, skipped = self._told
@@ -134,15 +177,25 @@ def _job_id(record: str) -> str:
     return record[:40].removeprefix("\n").partition("|")[0]
 
 
+_BLANK: Reading[Node] = ("", None, None)  # of a line that is no record
+
+
 class NodeRecords:
     """The nodes of scontrol's answers."""
 
     def __init__(self) -> None:
         self._kept = _Kept(_node_name, _same_but_load)
+        self._told_of: list[Reading[Node]] | None = None
+        self._told: tuple[list[Node], list[Skipped]] = ([], [])
 
-    def read(self, text: str) -> tuple[list[Node], list[Skipped]]:
-        """As ``parse.read_nodes``."""
-        return together("node", self._kept.read(parse.node_lines(text), parse.read_node))
+    def read(self, ask: Ask) -> tuple[list[Node], list[Skipped]]:
+        """As ``parse.read_nodes``; the same list of nodes where nothing of weight has changed."""
+        answer = self._kept.ask(ask, "\n")
+        answer.add([answer.rest])
+        readings = self._kept.read(answer, lambda line: parse.read_node(line) if line.strip() else _BLANK)
+        if readings is not self._told_of:
+            self._told_of, self._told = readings, together("node", [told for told in readings if told[0]])
+        return self._told
 
 
 def _node_name(line: str) -> str:

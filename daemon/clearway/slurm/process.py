@@ -1,16 +1,22 @@
 """Slurm's commands as processes: without a shell, with a time limit, in an environment of our own.
 
-What Slurm says on standard error becomes a typed error here.
+What Slurm says on standard error becomes a typed error here. Its answers can be taken in pieces: that of a large
+cluster has some 60 MB, and whoever needs a part of it need not hold it whole.
 """
 
+import codecs
+import contextlib
+import fcntl
 import os
 import re
+import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.base import Fence, Unfenced
@@ -40,6 +46,9 @@ _UNREACHABLE = re.compile(
 
 
 KEEP_EVERY_S = 1.0  # how often the fence hears of a call that is waited for
+_PIECE = 2**20  # bytes that are decoded and handed on together; the most that a pipe holds for an ordinary user
+
+Take = Callable[[str], object]  # is given the pieces of an answer, one after another
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]*", re.ASCII)
 
@@ -73,13 +82,21 @@ class Commands:
 
     def run(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> str:
         """Standard output of a command that changes nothing. Raises a SlurmError for everything but success."""
-        return self._run(argv, self.timeout_s, env or {})
+        pieces: list[str] = []
+        self.run_in_pieces(argv, pieces.append, env=env)
+        return "".join(pieces)
+
+    def run_in_pieces(self, argv: Sequence[str], take: Take, *, env: Mapping[str, str] | None = None) -> None:
+        """As ``run``, but ``take`` is given the output piece by piece. After an error none of them may count."""
+        self._run(argv, self.timeout_s, env or {}, take)
 
     def change(self, argv: Sequence[str]) -> str:
         """As ``run``, for a command that changes something: the fence may refuse it, or give it less time."""
-        return self._run(argv, min(self.timeout_s, self.fence.command_limit_s()), {})
+        pieces: list[str] = []
+        self._run(argv, min(self.timeout_s, self.fence.command_limit_s()), {}, pieces.append)
+        return "".join(pieces)
 
-    def _run(self, argv: Sequence[str], limit_s: float, env: Mapping[str, str]) -> str:
+    def _run(self, argv: Sequence[str], limit_s: float, env: Mapping[str, str], take: Take) -> None:
         program = argv[0] if self.bin_dir is None else str(Path(self.bin_dir, argv[0]))
         try:
             process = subprocess.Popen(  # noqa: S603 - fixed programs, an argument list, no shell
@@ -96,8 +113,8 @@ class Commands:
             raise SlurmUnavailableError(f"Slurm's command {program} cannot be started: {error.strerror}") from None
         with process:
             try:
-                out, err = self._communicate(process, limit_s)
-            except subprocess.TimeoutExpired:
+                err = self._follow(process, limit_s, take)
+            except TimeoutError:
                 raise SlurmTimeoutError(f"{argv[0]} did not answer within {limit_s:g} s") from None
             finally:
                 if process.poll() is None:
@@ -106,17 +123,58 @@ class Commands:
         # Some releases print an error and exit with status 0 all the same.
         if process.returncode != 0 or "Invalid job format specification" in message:
             raise error_from(argv[0], message, process.returncode)
-        del process  # it holds the answer as well, in pieces; that of a large cluster has some 60 MB
-        return out.decode("utf-8", errors="replace")
 
-    def _communicate(self, process: subprocess.Popen[bytes], limit_s: float) -> tuple[bytes, bytes]:
-        deadline = time.monotonic() + limit_s
-        while (left_s := deadline - time.monotonic()) > KEEP_EVERY_S:
-            try:
-                return process.communicate(timeout=KEEP_EVERY_S)
-            except subprocess.TimeoutExpired:
-                self.fence.keep()
-        return process.communicate(timeout=left_s)
+    def _follow(self, process: subprocess.Popen[bytes], limit_s: float, take: Take) -> bytes:
+        """Hand on what it prints until it has ended; what it said on standard error.
+
+        Raises:
+            TimeoutError: when that takes longer than ``limit_s``.
+        """
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        out, err, size = list[bytes](), list[bytes](), 0
+        for of_out, data in self._printed(process, time.monotonic() + limit_s):
+            if not of_out:
+                err.append(data)
+                continue
+            out.append(data)
+            size += len(data)
+            if size >= _PIECE:
+                take(decoder.decode(b"".join(out)))
+                out, size = [], 0
+        take(decoder.decode(b"".join(out), final=True))
+        return b"".join(err)
+
+    def _printed(self, process: subprocess.Popen[bytes], end: float) -> Iterator[tuple[bool, bytes]]:
+        """What it prints, and whether that is on standard output, until it has ended; the fence hears of it."""
+        assert process.stdout is not None  # noqa: S101 - both are pipes
+        assert process.stderr is not None  # noqa: S101
+        keep_at = time.monotonic() + KEEP_EVERY_S
+        with selectors.DefaultSelector() as selector:
+            _widen(process.stdout)
+            selector.register(process.stdout, selectors.EVENT_READ, True)
+            selector.register(process.stderr, selectors.EVENT_READ, False)
+            while selector.get_map() or process.poll() is None:
+                now = time.monotonic()
+                if now >= end:
+                    raise TimeoutError
+                if now >= keep_at:
+                    self.fence.keep()
+                    keep_at = time.monotonic() + KEEP_EVERY_S
+                wait_s = max(0.0, min(end, keep_at) - now)
+                if not selector.get_map():  # it has closed both, and is about to end
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(wait_s)
+                for key, _ in selector.select(wait_s) if selector.get_map() else ():
+                    if data := os.read(key.fd, _PIECE):
+                        yield key.data, data
+                    else:
+                        selector.unregister(key.fileobj)
+
+
+def _widen(pipe: IO[bytes]) -> None:
+    """Let it hold more at once, where the system allows that: there are fewer wake-ups then."""
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIECE)
 
 
 def _message(stderr: bytes) -> str:

@@ -10,6 +10,7 @@ from clearway.model.cluster import Job
 from clearway.model.errors import SlurmRefusedError
 from clearway.slurm import parse
 from clearway.slurm.cli import CliBackend
+from clearway.slurm.process import Take
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 NODE = "NodeName=n1 CPUAlloc=0 CPUTot=4 RealMemory=4000 State=IDLE Partitions=batch"
@@ -44,6 +45,11 @@ class FakeSlurm:
             self.reads.append(argv)
             return self.shown[argv[argv.index("show") + 1]]
         raise AssertionError(f"{argv} changes Slurm, and the fence was not asked")
+
+    def run_in_pieces(self, argv: Sequence[str], take: Take, *, env: Mapping[str, str] | None = None) -> None:
+        text = self.run(argv, env=env)
+        for at in range(0, len(text), 1000):
+            take(text[at : at + 1000])
 
     def change(self, argv: Sequence[str]) -> str:
         self.changes.append(" ".join(word for word in argv if word != "--oneliner"))

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearway.model.cluster import JobState
-from clearway.model.errors import SlurmRefusedError
+from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError
 from clearway.slurm import kept_records, parse
 from clearway.slurm.cli import CliBackend
-from clearway.slurm.kept_records import JobRecords, NodeRecords
+from clearway.slurm.kept_records import Ask, JobRecords, NodeRecords
+from clearway.slurm.process import Take
 from tests.unit.slurm.fake_slurm import NODE, NOW, WAITING, Clock, FakeSlurm
 from tests.unit.slurm.test_hostile import GOOD
 
@@ -60,6 +61,17 @@ def backend_of(slurm: FakeSlurm, clock: Clock) -> CliBackend:
     return backend
 
 
+def in_pieces(text: str) -> Ask:
+    """An answer as it comes: its pieces end anywhere."""
+    size = 1 + len(text) % 97
+
+    def ask(take: Take) -> None:
+        for at in range(0, len(text), size):
+            take(text[at : at + size])
+
+    return ask
+
+
 @given(ANSWERS)
 def test_a_snapshot_equals_one_that_is_made_from_nothing(answers: list[tuple[list[dict[str, str]], list[str]]]) -> None:
     slurm, clock = FakeSlurm(), Clock()
@@ -83,7 +95,7 @@ def test_what_is_broken_is_told_as_if_it_was_read_for_the_first_time(
         if broken:
             texts.append(broken if broken == "cut off" else f"{broken}|{token}$\n")
         text = "".join(texts)
-        assert kept.read(text, parse.JOB_COLUMNS) == parse.read_jobs(text, token)
+        assert kept.read(in_pieces(text), parse.JOB_COLUMNS) == parse.read_jobs(text, token)
         assert (kept.token != token) is bool(broken), "a token is trusted until a record does not add up"
 
 
@@ -92,7 +104,7 @@ def test_nodes_are_told_as_if_they_were_read_for_the_first_time(answers: list[li
     kept = NodeRecords()
     for lines in answers:
         text = "\n".join([*lines, more])
-        assert kept.read(text) == parse.read_nodes(text)
+        assert kept.read(in_pieces(text)) == parse.read_nodes(text)
 
 
 def test_a_record_that_has_not_changed_is_the_same_object() -> None:
@@ -138,7 +150,7 @@ def test_a_token_serves_for_a_while_and_records_stay_known(monkeypatch: pytest.M
     for _ in range(6):
         tokens.add(kept.token)
         text = f"|{kept.token}|".join(GOOD.values()) + f"|{kept.token}$\n"
-        jobs.append(kept.read(text, parse.JOB_COLUMNS)[0][0])
+        jobs.append(kept.read(in_pieces(text), parse.JOB_COLUMNS)[0][0])
     assert len(tokens) == 3
     assert all(job is jobs[0] for job in jobs)
 
@@ -159,6 +171,24 @@ def test_the_token_is_in_nothing_that_is_told_and_another_one_follows_an_error(m
     with pytest.raises(SlurmRefusedError):
         backend.snapshot()
     assert backend._job_records.token != token, "the error is told"
+
+
+def test_pieces_of_an_answer_that_ends_in_an_error_count_for_nothing() -> None:
+    rows = [GOOD | {"JobID": job_id} for job_id in ("101", "102")]
+    kept = JobRecords()
+    text = "".join(f"|{kept.token}|".join(row.values()) + f"|{kept.token}$\n" for row in rows)
+    known = kept.read(in_pieces(text), parse.JOB_COLUMNS)
+
+    def cut_off(take: Take) -> None:
+        take(text[: len(text) * 3 // 4].replace("node", "other"))
+        raise SlurmTimeoutError("squeue did not answer within 15 s")
+
+    with pytest.raises(SlurmTimeoutError):
+        kept.read(cut_off, parse.JOB_COLUMNS)
+    again = kept.read(in_pieces(text), parse.JOB_COLUMNS)
+    assert again == known
+    assert again[0] is known[0]
+    assert len(again[0]) == 2
 
 
 def test_of_a_waiting_job_with_another_priority_that_is_set() -> None:

@@ -28,6 +28,27 @@ def test_output(tmp_path: Path) -> None:
     assert commands.run(["squeue", "a b", "$(c)", ""]) == "a b|$(c)||\ufffd"
 
 
+def test_output_in_pieces_is_the_same_text(tmp_path: Path) -> None:
+    """A character of several bytes may lie on the border of two pieces."""
+    commands = command(tmp_path, r"""seq 1 300000 | sed "s/\$/ $(printf '\303\251\377')/"; echo told >&2""")
+    pieces: list[str] = []
+    commands.run_in_pieces(["squeue"], pieces.append)
+    assert len(pieces) > 1
+    assert "".join(pieces) == "".join(f"{number} \u00e9\ufffd\n" for number in range(1, 300_001))
+
+
+def test_pieces_end_in_the_error_of_the_command(tmp_path: Path) -> None:
+    commands = command(tmp_path, "echo some; echo 'squeue: error: Invalid job id specified' >&2; exit 1")
+    with pytest.raises(SlurmRefusedError, match="Invalid job id specified"):
+        commands.run_in_pieces(["squeue"], len)
+
+
+def test_a_command_that_has_closed_its_output_is_waited_for(tmp_path: Path) -> None:
+    commands = command(tmp_path, f"exec >&- 2>&-; sleep 1; echo ran >{tmp_path}/ran")
+    assert commands.run(["squeue"]) == ""
+    assert (tmp_path / "ran").read_text() == "ran\n"
+
+
 def test_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQUEUE_SORT", "x")
     monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")

@@ -12,6 +12,7 @@ from clearway.slurm.parse.jobs import (
     JOB_COLUMNS,
     TARGET_COLUMNS,
     Row,
+    cut_record,
     even_cpus,
     excluded_nodes_format,
     job_columns,
@@ -22,8 +23,8 @@ from clearway.slurm.parse.jobs import (
     read_excluded_nodes,
     read_jobs,
     read_record,
+    record_separator,
     split_columns,
-    split_records,
     split_rows,
     unread_job,
 )
@@ -31,7 +32,6 @@ from clearway.slurm.parse.licenses import read_licenses
 from clearway.slurm.parse.nodes import (
     NodeStatus,
     node_from_record,
-    node_lines,
     node_status,
     over,
     read_node,
@@ -46,10 +46,10 @@ from clearway.slurm.parse.topology import read_leaf_switches
 
 __all__ = [
     "JOB_COLUMNS", "TARGET_COLUMNS", "FieldError", "Gpus", "NodeStatus", "Reading", "Row", "boot_s", "compress",
-    "even_cpus", "excluded_nodes_format", "expand", "gpus", "gpus_asked", "job_columns", "job_format",
-    "job_from_row", "job_state", "job_target", "node_from_record", "node_lines", "node_status", "over",
-    "read_excluded_nodes", "read_jobs", "read_leaf_switches", "read_licenses", "read_node", "read_nodes",
-    "read_power_saving", "read_record", "read_reservations", "reason_in_force", "reservation_from_record",
-    "split_columns", "split_records", "split_rows", "spread_asked", "status_from_record", "together", "unread_job",
-    "wants_whole", "without_parts",
+    "cut_record", "even_cpus", "excluded_nodes_format", "expand", "gpus", "gpus_asked", "job_columns", "job_format",
+    "job_from_row", "job_state", "job_target", "node_from_record", "node_status", "over", "read_excluded_nodes",
+    "read_jobs", "read_leaf_switches", "read_licenses", "read_node", "read_nodes", "read_power_saving",
+    "read_record", "read_reservations", "reason_in_force", "record_separator", "reservation_from_record",
+    "split_columns", "split_rows", "spread_asked", "status_from_record", "together", "unread_job", "wants_whole",
+    "without_parts",
 ]  # fmt: skip

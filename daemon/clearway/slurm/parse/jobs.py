@@ -83,10 +83,17 @@ def excluded_nodes_format(token: str) -> str:
 
 def split_records(text: str, token: str) -> tuple[list[str], list[Skipped]]:
     """The text of each record, and what follows the last one, which is no record."""
-    records = text.split(f"|{token}$")
-    rest = records.pop()
-    cut = [Skipped("job", rest.strip()[:20], "the output ends inside a record")] if rest.strip() else []
-    return records, cut
+    *records, rest = text.split(record_separator(token))
+    return records, cut_record(rest)
+
+
+def record_separator(token: str) -> str:
+    return f"|{token}$"
+
+
+def cut_record(rest: str) -> list[Skipped]:
+    """What is told of what follows the last record."""
+    return [Skipped("job", rest.strip()[:20], "the output ends inside a record")] if rest.strip() else []
 
 
 def split_columns(record: str, token: str) -> list[str]:
