@@ -53,6 +53,7 @@ from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.identity import SlurmIdentity
 from clearway.slurm.job_notes import open_notes
+from clearway.store.replay import Past, ReplayStore
 from clearway.store.repository import SqlStore
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.log_lines import LogLines
@@ -73,8 +74,15 @@ class Daemon:
     dispatcher: Dispatcher
 
 
-def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, clock: Clock | None = None) -> Daemon:
-    """A daemon for this configuration; ``origin`` is its file, for messages.
+def build(
+    config: Config,
+    *,
+    origin: str,
+    backend: SlurmBackend | None = None,
+    clock: Clock | None = None,
+    past: Past | None = None,
+) -> Daemon:
+    """A daemon for this configuration; ``origin`` is its file, for messages. ``past``: what that of a replay knows.
 
     Raises:
         ClearwayError: when a part of it cannot be had.
@@ -83,7 +91,7 @@ def build(config: Config, *, origin: str, backend: SlurmBackend | None = None, c
     if not config.preemptors:
         get_logger().warning("no [[preemptors]] rule is configured: no job will ever be urgent", file=origin)
     identity = None if backend is not None else open_identity(config, clock)
-    store = SqlStore(config.store.url)
+    store = SqlStore(config.store.url) if past is None else ReplayStore(config.store.url, past)
     try:
         why = ""
         if backend is None:

@@ -45,7 +45,7 @@ from clearway.cli.plan_file import run_plan_file
 from clearway.cli.promise import promise, promises
 from clearway.cli.report import report
 from clearway.cli.status import status
-from clearway.cli.sweep_options import ReplayOptions, SweepOptions
+from clearway.cli.sweep_options import Cluster, ReplayOptions, SweepOptions
 from clearway.cli.tokens import make_token
 from clearway.cli.walltime import walltime_app
 from clearway.cli.walltime_advice import walltime_advice
@@ -253,17 +253,21 @@ def simulate(asked: ReplayOptions, output: OutputOption = Output.TABLE, *, sweep
     if (asked.trace is None) == (asked.from_sacct is None):
         raise typer.BadParameter("give either a recorded workload or --from-sacct START END")
     with errors(BAD_INPUT):
-        if asked.trace is not None and asked.config is None:
+        if asked.config is None:
+            if asked.trace is None:
+                raise typer.BadParameter("--from-sacct needs --config, which says which jobs are urgent")
+            if asked.save is not None or asked.report is not None or asked.job is not None:
+                raise typer.BadParameter("--save, --report and --job need --config")
             # Workers elsewhere have other working directories.
             run(replace(asked, trace=asked.trace.resolve()), sweep, output.value)
             return
-        if asked.config is None:
-            raise typer.BadParameter("--from-sacct needs --config, which says which jobs are urgent")
-        if asked.trace is not None and not asked.sacct:
-            raise typer.BadParameter("--config needs --sacct or --from-sacct: other records do not name users")
-        if asked.changes_the_record:
-            raise typer.BadParameter("with --config go only --sacct, --from-sacct, --nodes, --seed and --output")
-        simulate_site(asked, asked.config, sweep, output.value)
+        if asked.save is not None and asked.from_sacct is None:
+            raise typer.BadParameter("--save needs --from-sacct")
+        if asked.changes_the_record or sweep.cluster is not Cluster.LOCAL:
+            raise typer.BadParameter(
+                "with --config go only --from-sacct, --save, --job, --report, --quiet and --output"
+            )
+        simulate_site(asked, asked.config, output.value, quiet=sweep.quiet)
 
 
 @app.command("simulate-cluster", rich_help_panel=STUDY)

@@ -55,10 +55,11 @@ def _text(found: ReportView, output: ReportOutput) -> str:
 
             return page(found)
         case ReportOutput.TABLE:
-            return "\n".join(_lines(found)) + "\n" if found.cases else "no urgent job was planned for\n"
+            return "\n".join(lines(found)) + "\n" if found.cases else "no urgent job was planned for\n"
 
 
-def _lines(found: ReportView) -> list[str]:
+def lines(found: ReportView) -> list[str]:
+    """The cases and their sums."""
     sums = found.sums
     told = [render.visible(_line(case)) for case in found.cases]
     lost, would_lose = node_hours(sums.lost_node_s), node_hours(sums.would_lose_node_s)

@@ -51,7 +51,10 @@ class SweepOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
     trace: Annotated[
-        Path | None, typer.Argument(help="Recorded workload: SWF, plain or compressed with gzip or xz.")
+        Path | None,
+        typer.Argument(
+            help="Recorded workload: SWF, plain or compressed with gzip or xz. With --config: folder of --save."
+        ),
     ] = None
     sacct: Annotated[bool, typer.Option("--sacct", help="The file holds what sacct has answered instead.")] = False
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes of the machine; default: as the trace says.")] = None
@@ -80,6 +83,16 @@ class ReplayOptions:
             help="Replay what Clearway would have done with this configuration; its rules name the urgent jobs."
         ),
     ] = None
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="With --from-sacct: keep Slurm's answers, to replay them elsewhere."),
+    ] = None
+    job: Annotated[
+        int | None, typer.Option(metavar="JOB_ID", help="With --config: begin as it was when this job was submitted.")
+    ] = None
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --config: write the report on urgent jobs here, as HTML.")
+    ] = None
 
     @property
     def schedulers(self) -> tuple[str, ...]:
@@ -89,7 +102,7 @@ class ReplayOptions:
     def changes_the_record(self) -> bool:
         """Whether something is asked that a site's configuration, or the machine of its record, says itself."""
         asked = self.scheduler or self.urgent_queue or self.exact_limits or self.inject_urgent or self.save_swf
-        return bool(asked) or self.processors_per_node != 1
+        return bool(asked or self.sacct or self.nodes or self.seed) or self.processors_per_node != 1
 
 
 @contextmanager

@@ -7,7 +7,6 @@ its nodes. It decides nothing for Clearway.
 """
 
 import heapq
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,12 +14,11 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import Any
 
-from clearway.model.claims import format_claims
 from clearway.model.cluster import AdminLevel, Job, JobState, Node, Reservation
 from clearway.model.limits import Limits
 from clearway.simulation.file_system import FileSystem
 from clearway.simulation.first_fit import FreeResources, first_fit
-from clearway.simulation.jobs import Program, SimulatedJob
+from clearway.simulation.jobs import HOLD_S, Program, SimulatedJob
 
 REQUEUE_DELAY_S = 121.0
 NO_ANSWER = "IDLE+NOT_RESPONDING"  # until slurmctld's next ping is answered
@@ -154,20 +152,30 @@ class SimulatedCluster:
 
     def _run(self, entry: SimulatedJob, at: datetime) -> None:
         """Let it compute from ``at`` on, and plan what comes of that."""
-        entry.since = at
         if len(entry.runs) > 1 and entry.stood_s == 0:
             if entry.program.trap_s:
                 self._after(entry.program.trap_s, "trapped", entry)
             else:
                 self._on_trapped(entry)
-        job, program = entry.job, entry.program
-        self._at(at + timedelta(seconds=program.work_s - entry.base_s), "done", entry)
-        if job.time_limit_s is not None and job.start_time is not None:
-            self._at(job.start_time + timedelta(seconds=job.time_limit_s + entry.stood_s), "timeout", entry)
+        program = entry.program
+        self._compute(entry, at)
+        self._foresee_limit(entry)
         if program.interval_s:
             passed = max(0.0, (self.now - at).total_seconds())
             ahead = (passed // program.interval_s + 1) * program.interval_s
             self._at(at + timedelta(seconds=ahead), "interval", entry)
+
+    def _compute(self, entry: SimulatedJob, at: datetime) -> None:
+        entry.since, entry.held = at, False
+        self._at(at + timedelta(seconds=entry.program.work_s - entry.base_s), "done", entry)
+
+    def _foresee_limit(self, entry: SimulatedJob) -> None:
+        job = entry.job
+        if job.time_limit_s is not None and job.start_time is not None:
+            self._at(job.start_time + timedelta(seconds=job.time_limit_s + entry.stood_s), "timeout", entry)
+
+    def _on_held(self, entry: SimulatedJob) -> None:
+        self._compute(entry, self.now)
 
     def _on_booted(self, entry: SimulatedJob) -> None:
         entry.become(JobState.RUNNING)
@@ -182,13 +190,18 @@ class SimulatedCluster:
 
     def _on_saved(self, entry: SimulatedJob) -> None:
         if entry.program.save_fails:
-            self._claim(entry, state="failed")
+            entry.claim(state="failed")
+            if entry.program.pauses:
+                self._compute(entry, self.now)
         else:
             entry.saved_s = entry.done_s(self.now)
             if entry.program.requeues:
                 self.end_run(entry, requeue=True)
             else:
-                self._claim(entry, state="saved", last=int(self.now.timestamp()) + 1)
+                entry.claim(state="saved", last=int(self.now.timestamp()) + 1)
+                if entry.program.pauses:
+                    entry.held = True
+                    self._after(HOLD_S, "held", entry)
 
     def _on_written(self, _: SimulatedJob) -> None:
         """No write is complete where another one has begun or stopped since this event was planned."""
@@ -206,7 +219,7 @@ class SimulatedCluster:
 
     def _on_interval(self, entry: SimulatedJob) -> None:
         entry.saved_s = entry.done_s(self.now)
-        self._claim(entry, last=int(self.now.timestamp()))
+        entry.claim(last=int(self.now.timestamp()))
         self._after(entry.program.interval_s or 0.0, "interval", entry)
 
     def _on_gone(self, entry: SimulatedJob) -> None:
@@ -223,22 +236,10 @@ class SimulatedCluster:
         """The scheduler sees it by itself."""
 
     def _on_trapped(self, entry: SimulatedJob) -> None:
-        """As the launcher does when it begins: what an earlier run said of its checkpoints does not hold any more."""
-        comment = entry.job.comment
-        for key in ("asked", "state", "last"):
-            comment = re.sub(rf"\b{key}=[^,\s]*,?", "", comment)
-        entry.job = replace(entry.job, comment=comment.rstrip(","))
-        if "clearway:checkpoint=signal" in comment and not entry.program.requeues:
-            self._claim(entry)
-
-    def _claim(self, entry: SimulatedJob, **pairs: str | int) -> None:
-        said = format_claims(entry.job.comment, run=entry.job.restart_count, **pairs)
-        entry.job = replace(entry.job, comment=said)
+        entry.forget_claims()
 
     def _stop_running(self, entry: SimulatedJob) -> None:
-        entry.base_s = entry.done_s(self.now)
-        entry.since = None
-        entry.epoch += 1
+        entry.pause(self.now)
         if entry.job.job_id in self._file_system.writers:
             self._file_system.advance(self.now)
             self._file_system.forget(entry.job.job_id)
@@ -275,13 +276,30 @@ class SimulatedCluster:
         if program.save_s is None and program.save_mib is None:
             return
         entry.asked_at = self.now
+        if program.pauses and entry.since is None:
+            self._ask_again(entry)
+            return
+        if program.pauses:
+            entry.pause(self.now)
+            self._foresee_limit(entry)
         if not entry.program.requeues:
-            self._claim(entry, state="saving", asked=int(self.now.timestamp()))
+            entry.claim(state="saving", asked=int(self.now.timestamp()))
         if program.save_mib is not None:
             self._file_system.begin(entry.job.job_id, program.save_mib, program.save_mib_s, self.now)
             self._foresee_write()
         elif program.save_s is not None:
             self._after(program.save_s, "saved", entry)
+
+    def _ask_again(self, entry: SimulatedJob) -> None:
+        """A checkpoint that is under way answers this as well, and one that is complete does so at once."""
+        asked = int(self.now.timestamp())
+        if not entry.held:
+            entry.claim(state="saving", asked=asked)
+            return
+        entry.claim(state="saved", asked=asked, last=asked)
+        entry.pause(self.now)
+        self._foresee_limit(entry)
+        self._after(HOLD_S, "held", entry)
 
     def suspend(self, entry: SimulatedJob) -> None:
         """Its processors are free for others, its memory is not."""

@@ -12,23 +12,24 @@ class FreeResources:
 
     def __init__(self) -> None:
         self.cpus: dict[str, int] = {}
+        self._all_cpus: dict[str, int] = {}
         self._gpus: dict[str, Counter[str]] = {}  # of nodes that have some
 
     def add(self, node: Node) -> None:
-        self.cpus[node.name] = node.cpus
+        self.cpus[node.name] = self._all_cpus[node.name] = node.cpus
         if node.gpus:
             self._gpus[node.name] = Counter(dict(node.gpus))
 
     def take(self, entry: SimulatedJob, nodes: Iterable[Node]) -> None:
         """For a job that starts on these nodes."""
         for node in nodes:
-            self.cpus[node.name] -= entry.cpus_per_node
+            self.cpus[node.name] -= self._held(entry, node.name)
             self._take_gpus(entry, node)
 
     def take_cpus(self, entry: SimulatedJob) -> None:
         """On the nodes that it has."""
         for name in entry.job.nodes:
-            self.cpus[name] -= entry.cpus_per_node
+            self.cpus[name] -= self._held(entry, name)
 
     def give_back(self, entry: SimulatedJob) -> None:
         self.give_back_cpus(entry)
@@ -38,7 +39,10 @@ class FreeResources:
 
     def give_back_cpus(self, entry: SimulatedJob) -> None:
         for name in entry.job.nodes:
-            self.cpus[name] += entry.cpus_per_node
+            self.cpus[name] += self._held(entry, name)
+
+    def _held(self, entry: SimulatedJob, name: str) -> int:
+        return self._all_cpus[name] if entry.job.exclusive else entry.cpus_per_node
 
     def _take_gpus(self, entry: SimulatedJob, node: Node) -> None:
         """The GPUs that the job asks for; as Slurm does, a job that has a whole node gets all of them."""

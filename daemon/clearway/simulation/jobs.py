@@ -1,11 +1,15 @@
 """A simulated job, and the program in it: what it computes, how it saves itself and how it ends."""
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from clearway.model.claims import format_claims
 from clearway.model.cluster import Job, JobState
+
+HOLD_S = 20.0  # for so long a launcher holds a program that has saved itself, if not told otherwise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +25,7 @@ class Program:
     exit_s: float = 0.1  # from SIGTERM to its last process gone; Slurm's KillWait bounds it
     boot_s: float = 0.0  # in CONFIGURING
     trap_s: float = 0.0  # from the start of a run until it waits for the signal, which ends it before, and says so
+    pauses: bool = False  # does no work while it saves itself; a launcher holds it afterwards
     requeues: bool = False  # requeues itself after a checkpoint, and claims nothing in its Comment (submitit)
 
 
@@ -43,11 +48,31 @@ class SimulatedJob:
     ended_at: datetime | None = None
     suspended_at: datetime | None = None
     gpus: dict[str, Counter[str]] = field(default_factory=dict)  # that it holds, by node and type
+    held: bool = False  # it has saved itself, and its launcher waits for the requeue
     stood_s: float = 0.0  # how long this run stood suspended: its time limit does not count that
 
     def become(self, state: JobState, raw_state: str = "", **fields: Any) -> None:
         """Change the job's state (by its own name where Slurm's word is not given) and other fields."""
         self.job = replace(self.job, state=state, raw_state=raw_state or state.name, **fields)
+
+    def claim(self, **pairs: str | int) -> None:
+        """What its launcher says in its Comment."""
+        said = format_claims(self.job.comment, run=self.job.restart_count, **pairs)
+        self.job = replace(self.job, comment=said)
+
+    def forget_claims(self) -> None:
+        """As the launcher does when it begins: what an earlier run said of its checkpoints does not hold any more."""
+        comment = self.job.comment
+        for key in ("asked", "state", "last"):
+            comment = re.sub(rf"\b{key}=[^,\s]*,?", "", comment)
+        self.job = replace(self.job, comment=comment.rstrip(","))
+        if "clearway:checkpoint=signal" in comment and not self.program.requeues:
+            self.claim()
+
+    def pause(self, now: datetime) -> None:
+        """Do no work from now on; all that was foreseen is void."""
+        self.base_s, self.since = self.done_s(now), None
+        self.epoch += 1
 
     def done_s(self, now: datetime) -> float:
         ran_s = (now - self.since).total_seconds() if self.since else 0.0

@@ -2,167 +2,237 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clearway.cli.app import app
-from clearway.simulation.traces.sacct import command
+from clearway.simulation.traces import site_files
+from clearway.simulation.traces.site_record import ENVIRONMENT
 from tests.unit.cli.simulating import runner, simulated
 
 BEGIN_S = 1_700_000_000
-
-
-def line(job: int, user: str, qos: str, submit_s: int, run_s: int, nodes: int = 2, name: str = "run") -> str:
-    submit, start = BEGIN_S + submit_s, BEGIN_S + submit_s + 5
-    times = f"{submit}|{start}|{start + run_s}|{run_s}|{run_s // 60 + 60}"
-    return f"{job}|{user}|phys|batch|COMPLETED|{times}|{nodes}|{qos}|{name}\n"
-
-
-# Two jobs hold all four nodes for 10,000 s, one since 2,000 s and one since 1,400 s when an urgent one comes.
-RECORD = line(1, "ann", "normal", 0, 10_000) + line(2, "bob", "normal", 600, 10_000)
-RECORD += line(3, "eve", "high", 2_000, 300, name="a|b")
 URGENT = '[[preemptors]]\nname = "forecast"\nqos = ["high"]\nmax_delay = "10m"\n'
+GOES_AT_ONCE = "[candidates]\nmin_runtime = 0\n"
+LINE = 200  # s after the beginning, when the urgent job comes
 
 
-@pytest.fixture
-def record(tmp_path: Path) -> Path:
-    path = tmp_path / "jobs.txt"
-    path.write_text(RECORD)
-    return path
+def line(
+    job: int, user: str, qos: str, submit_s: int, start_s: int, run_s: int, *,
+    nodes: str = "n1", count: int = 1, partition: str = "batch", comment: str = "", tres: str = "cpu=4",
+    state: str = "COMPLETED", reservation: str = "",
+) -> str:  # fmt: skip
+    submit, start, end = (BEGIN_S + at for at in (submit_s, start_s, start_s + run_s))
+    times = f"{submit}|{submit}|{start}|{end}|{run_s}|{run_s // 60 + 60}"
+    held = f"{tres},mem=4000M,node={count},billing=4"
+    return (
+        f"{job}|{user}|phys|{partition}|{qos}|{state}|{times}|{count}|{nodes}|100|{reservation}||{held}|{held}"
+        f"|{comment}|run\n"
+    )
+
+
+def node(name: str, partitions: str = "batch,fast", gres: str = "") -> str:
+    return (
+        f"NodeName={name} Arch=x86_64 CPUTot=4 CPUAlloc=0 RealMemory=4000 AllocMem=0 State=IDLE ThreadsPerCore=1 "
+        f"Partitions={partitions} Weight=1{gres}\n"
+    )
+
+
+# One job ends first, so that the replay begins; two others have a node each, with hours to go.
+FIRST = line(1, "ann", "normal", -100, -90, 90, nodes="n3")
+RUNNING = line(2, "ann", "normal", -5_000, -5_000, 20_000) + line(3, "bob", "normal", -600, -600, 20_000, nodes="n2")
+COMES = line(9, "eve", "high", LINE, 14_400, 300, nodes="n2")
+
+
+def site(tmp_path: Path, jobs: str, nodes: str = node("n1") + node("n2"), **others: str) -> Path:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    for name, text in {"jobs": jobs, "nodes": nodes, **others}.items():
+        (folder / f"{name}.txt").write_text(text)
+    return folder
 
 
 def config(tmp_path: Path, text: str = URGENT) -> str:
     path = tmp_path / "clearway.toml"
-    path.write_text(text)
+    path.write_text(f'{text}\n[store]\nurl = "sqlite:///{tmp_path}/none.sqlite"\n')
     return str(path)
 
 
-def runs(made: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {run["name"]: run for run in made["runs"]}
+def replayed(tmp_path: Path, folder: Path, text: str = URGENT) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The runs by name, and the cases of the report."""
+    made = simulated(str(folder), "--config", config(tmp_path, text))
+    return {run["name"]: run for run in made["runs"]}, made["report"]["cases"]
 
 
-def test_each_rule_is_answered_for(record: Path, tmp_path: Path) -> None:
-    made = simulated(str(record), "--sacct", "--config", config(tmp_path), "--nodes", "4")
-    assert (made["jobs"], made["nodes"], made["urgent_jobs"]) == (3, 4, {"forecast": 1})
-    found = runs(made)
-    rules = ["slurm-default", "youngest-first", "youngest-prune", "loss-per-node-prune"]
-    assert list(found) == ["easy", "urgent first", "clearway", *rules]
-    for name in ("easy", "urgent first"):  # the first job ends 8,000 s later
-        assert found[name]["planner"] is None
-        assert (found[name]["urgent_wait_s"]["mean"], found[name]["late"]) == (8_000, 1)
-        assert (found[name]["lost_node_h"], found[name]["preempted_jobs"]) == (0, 0)
-        assert found[name]["other_wait_s"]["largest"] == 0
-    assert found["clearway"]["planner"] == "eviction-dp"
-    for name in ("clearway", *rules):
-        assert (found[name]["urgent_wait_s"]["largest"], found[name]["late"]) == (0, 0)
-        assert (found[name]["preempted_jobs"], found[name]["preemptions"]) == (1, 1)
-    for name in ("clearway", "youngest-first"):  # the younger one begins again when the urgent one has ended
-        assert found[name]["lost_node_h"] == pytest.approx(2 * 1_400 / 3_600)
-        assert found[name]["other_wait_s"]["largest"] == pytest.approx(1_400 + 300)
+def test_the_job_that_loses_least_leaves_and_the_record_stands_beside(tmp_path: Path) -> None:
+    runs, (case,) = replayed(tmp_path, site(tmp_path, FIRST + RUNNING + COMES))
+    assert runs["recorded"]["urgent_wait_s"]["mean"] == 14_400 - LINE
+    assert runs["Slurm alone"]["urgent_wait_s"]["mean"] == pytest.approx(15_000 - LINE, abs=2)
+    assert runs["Slurm alone"]["late"] == 1
+    clearway = runs["with Clearway"]
+    assert clearway["late"] == 0
+    assert clearway["urgent_wait_s"]["mean"] < 30
+    assert (clearway["preempted_jobs"], clearway["preemptions"]) == (1, 1)
+    assert clearway["lost_node_h"] == pytest.approx((600 + LINE) / 3_600, abs=0.01)  # bob's, which is younger
+    assert [job["user"] for job in case["jobs"]] == ["bob"]
+    assert case["ending"] == "served"
 
 
-@pytest.mark.parametrize(
-    "guard",
-    ['protected_users = ["bob"]', 'protected_qos = ["low"]', "min_runtime = 1900", 'protected_accounts = ["chem"]'],
-)
-def test_the_sites_own_guards_hold(guard: str, tmp_path: Path) -> None:
-    record = tmp_path / "jobs.txt"
-    record.write_text(RECORD.replace("|bob|phys|batch", "|bob|chem|batch").replace("|2|normal|run\n3", "|2|low|run\n3"))
-    text = f"{URGENT}[candidates]\n{guard}\n"
-    made = simulated(str(record), "--sacct", "--config", config(tmp_path, text), "--nodes", "4")
-    clearway = runs(made)["clearway"]
-    assert clearway["urgent_wait_s"]["largest"] == 0
-    assert clearway["lost_node_h"] == pytest.approx(2 * 2_000 / 3_600)
+def test_a_job_that_saves_itself_loses_nothing_and_does_no_work_twice(tmp_path: Path) -> None:
+    saves = RUNNING.replace(
+        "||cpu=4,mem=4000M,node=1,billing=4|cpu=4,mem=4000M,node=1,billing=4|",
+        "||cpu=4,mem=4000M,node=1,billing=4|cpu=4,mem=4000M,node=1,billing=4|clearway:checkpoint=signal,took=20s",
+        1,
+    )
+    runs, (case,) = replayed(tmp_path, site(tmp_path, FIRST + saves + COMES))
+    assert [(job["user"], job["action"]) for job in case["jobs"]] == [("ann", "app_checkpoint")]
+    assert runs["with Clearway"]["lost_node_h"] < 0.001  # it computes until it is requeued
+    assert runs["with Clearway"]["urgent_wait_s"]["mean"] == pytest.approx(25, abs=10)
+    assert case["jobs"][0]["actual_checkpoint_s"] == pytest.approx(22, abs=3)
 
 
 @pytest.mark.parametrize(
-    ("condition", "matches"),
+    ("settings", "expected"),
     [
-        ('partition = ["batch"]', 3),
-        ('account = ["phys"]\nuser = ["eve"]', 1),
-        ('partition = ["batch"]\njob_name = ["a?b"]', 1),
-        ('user = ["ann", "eve"]', 2),
+        ('[candidates]\nprotected_users = ["bob"]\n', ["ann"]),
+        ("[candidates]\nmin_runtime = 1000\n", ["ann"]),
+        ('[candidates]\nprotected_qos = ["normal"]\n', []),
+        ("[budget]\njobs_per_hour = 0\n", []),
+        ("[budget]\nlost_node_hours_per_hour = 0.1\n", []),
     ],
 )
-def test_the_rules_say_who_is_urgent(condition: str, matches: int, record: Path, tmp_path: Path) -> None:
-    text = f'[[preemptors]]\n{condition}\n[[preemptors]]\nname = "said"\npartition = ["batch"]\ncomment = true\n'
-    made = simulated(str(record), "--sacct", "--config", config(tmp_path, text), "--nodes", "4")
-    assert made["urgent_jobs"] == {"rule 1": matches, "said": 0}
-    assert any("comment = true matches no job" in limit for limit in made["limits"])
-    assert (runs(made)["clearway"]["other_wait_s"] is None) == (matches == 3)
+def test_guards_and_budgets_are_believed(settings: str, expected: list[str], tmp_path: Path) -> None:
+    runs, cases = replayed(tmp_path, site(tmp_path, FIRST + RUNNING + COMES), URGENT + settings)
+    left = [job["user"] for case in cases for job in case["jobs"] if job["pays"] and case["acted"]]
+    assert left == expected
+    assert runs["with Clearway"]["preempted_jobs"] == len(expected)
 
 
-def test_people_get_a_table_and_what_is_not_known(record: Path, tmp_path: Path) -> None:
-    text = f"{URGENT}[candidates]\nallow_suspend = true\n[budget]\njobs_per_hour = 1\n"
-    options = ["simulate", str(record), "--sacct", "--config", config(tmp_path, text), "--nodes", "4"]
-    result = runner.invoke(app, options)
+def test_only_nodes_of_the_partition_serve(tmp_path: Path) -> None:
+    jobs = FIRST + RUNNING + COMES.replace("|batch|", "|fast|")
+    _, (case,) = replayed(tmp_path, site(tmp_path, jobs, node("n1") + node("n2", "batch")))
+    assert [job["user"] for job in case["jobs"]] == ["ann"]
+
+
+def test_on_shared_nodes_all_jobs_of_one_node_leave(tmp_path: Path) -> None:
+    half = {"tres": "cpu=2"}
+    shared = "".join(line(2 + n, user, "normal", -600, -600, 20_000, **half) for n, user in enumerate(("ann", "bob")))
+    shared = shared.replace("mem=4000M", "mem=2000M")
+    jobs = FIRST + shared + line(4, "cid", "normal", -7_000, -7_000, 30_000, nodes="n2") + COMES
+    _, (case,) = replayed(tmp_path, site(tmp_path, jobs))
+    assert sorted(job["user"] for job in case["jobs"]) == ["ann", "bob"]  # 1,600 node-seconds, against 7,200
+
+
+def test_a_node_that_was_down_is_no_place_and_one_that_came_back_is(tmp_path: Path) -> None:
+    down = f"n2|{BEGIN_S - 10_000}|{BEGIN_S + 1_000}|DOWN\n"
+    jobs = FIRST + RUNNING.splitlines(keepends=True)[0] + COMES
+    settings = URGENT + '[candidates]\nprotected_users = ["ann"]\n'
+    runs, _ = replayed(tmp_path, site(tmp_path, jobs, outages=down), settings)
+    assert runs["Slurm alone"]["urgent_wait_s"]["mean"] == pytest.approx(1_000 - LINE, abs=1)
+    assert runs["with Clearway"]["preempted_jobs"] == 0
+
+
+def test_nodes_of_a_reservation_are_for_its_jobs(tmp_path: Path) -> None:
+    reserved = f"beam|{BEGIN_S - 10}|{BEGIN_S + 2_000}|n2\n"
+    inside = line(5, "cid", "normal", 50, 60, 100, nodes="n2", reservation="beam")
+    jobs = FIRST + RUNNING.splitlines(keepends=True)[0] + inside + COMES
+    settings = URGENT + '[candidates]\nprotected_users = ["ann"]\n'
+    runs, _ = replayed(tmp_path, site(tmp_path, jobs, reservations=reserved), settings)
+    assert runs["Slurm alone"]["urgent_wait_s"]["mean"] == pytest.approx(2_000 - LINE, abs=1)
+    assert runs["Slurm alone"]["other_wait_s"]["largest"] == 0
+
+
+def test_a_case_is_replayed_as_it_was_when_the_job_came(tmp_path: Path) -> None:
+    # cid's job ran twice: by then only its second run matters, which loses less than any other.
+    before = line(5, "cid", "normal", -900, -900, 500, nodes="n3", state="REQUEUED")
+    again = line(5, "cid", "normal", -400, 100, 20_000, nodes="n3")
+    nodes = node("n1") + node("n2") + node("n3")
+    folder = site(tmp_path, FIRST + RUNNING + before + again + COMES, nodes)
+    made = simulated(str(folder), "--config", config(tmp_path), "--job", "9")
+    (case,) = made["report"]["cases"]
+    assert [job["user"] for job in case["jobs"]] == ["bob"]  # cid's was preempted before: it may run 120 s undisturbed
+    made = simulated(str(folder), "--config", config(tmp_path, URGENT + GOES_AT_ONCE), "--job", "9")
+    (case,) = made["report"]["cases"]
+    assert [job["user"] for job in case["jobs"]] == ["cid"]
+    (urgent,) = made["urgent"]
+    assert (urgent["job_id"], urgent["recorded_wait_s"]) == ("9", 14_400 - LINE)
+    assert urgent["wait_s"] < 30
+    assert case["lost_node_s"] == pytest.approx(LINE - 100, abs=10)
+    result = runner.invoke(app, ["simulate", str(folder), "--config", config(tmp_path), "--job", "77"])
+    assert (result.exit_code, result.stderr) == (2, "clearway: site: no job 77 that ran\n")
+
+
+def test_people_get_tables_and_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    folder = site(tmp_path, FIRST + RUNNING + COMES + "broken\n" + line(7, "x", "normal", 0, 10, 10, partition="gone"))
+    result = runner.invoke(app, ["simulate", str(folder), "--config", config(tmp_path), "--report", str(page)])
     assert result.exit_code == 0, result.stderr
-    assert "jobs: 3 jobs on 4 nodes; urgent: 1 by forecast" in result.stdout
-    assert "clearway plans by eviction-dp" in result.stdout
-    rows = {row.split("  ")[0]: row.split()[-7:] for row in result.stdout.splitlines()}
-    assert rows["easy"] == ["133", "133", "133", "1", "0.0", "0.0", "0"]
-    assert rows["youngest-first"] == ["0.0", "0.0", "0.0", "0", "14.2", "0.8", "1"]
-    for known in ("loses its work", "no job is suspended", "[budget] is not kept"):
-        assert known in result.stderr
+    assert "site: 5 jobs on 2 nodes" in result.stdout
+    for row in ("recorded", "Slurm alone", "with Clearway", "served", "plans: 1, for urgent jobs: 1"):
+        assert row in result.stdout
+    assert "line 5" in result.stderr
+    assert "1 jobs fit no partition's nodes" in result.stderr
+    assert "<svg" in page.read_text()
 
 
-def fake_sacct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    tool = tmp_path / "bin" / "sacct"
-    tool.parent.mkdir()
-    tool.write_text(f"#!/bin/sh\n{script}\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
+def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, script in scripts.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
 
 
-def test_a_period_is_asked_of_sacct(record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = tmp_path / "asked"
-    fake_sacct(
-        tmp_path, monkeypatch, f'printf "%s\\n" sacct "$@" "$SLURM_TIME_FORMAT" > "{asked}"; exec cat "{record}"'
-    )
-    sinfo = tmp_path / "bin" / "sinfo"
-    sinfo.write_text("#!/bin/sh\nprintf 'n%s\\n' 1 2 3 1 4 2\n")  # two of them in two partitions
-    sinfo.chmod(0o755)
-    made = simulated("--from-sacct", "2026-01-01", "2026-07-01", "--config", config(tmp_path))
-    assert asked.read_text().splitlines() == [*command("2026-01-01", "2026-07-01"), "%s"]
-    of_file = simulated(str(record), "--sacct", "--config", config(tmp_path), "--nodes", "4")
+def test_a_period_is_asked_of_slurm_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, asked = site(tmp_path, FIRST + RUNNING + COMES), tmp_path / "asked"
+    told = f'printf "%s\\n" "${{0##*/}}" "$@" "$SLURM_TIME_FORMAT" >> "{asked}"'
+    fake_slurm(
+        tmp_path, monkeypatch, sacct=f"{told}; cat {folder}/jobs.txt", scontrol=f"{told}; cat {folder}/nodes.txt",
+        sacctmgr=told,
+    )  # fmt: skip
+    kept = tmp_path / "kept"
+    options = ("--config", config(tmp_path))
+    made = simulated("--from-sacct", "2026-01-01", "2026-07-01", *options, "--save", str(kept))
+    words = [word for command in site_files.commands("2026-01-01", "2026-07-01").values() for word in (*command, "%s")]
+    assert asked.read_text().splitlines() == words
+    assert ENVIRONMENT["SLURM_TIME_FORMAT"] == "%s"
     assert made["trace"] == "2026-01-01 to 2026-07-01"
-    assert made["runs"] == of_file["runs"]
+    again = simulated(str(kept), *options)
+    assert json.dumps(made["runs"]) == json.dumps(again["runs"])
 
 
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
-        ("exit 0", "sacct, a to b: no job that ran (0 broken lines)"),
+        ("exit 0", "a to b: no job that ran (0 broken lines)"),
         ("echo 'sacct: error: Invalid time specification: a' >&2; exit 1", "Invalid time specification: a"),
     ],
 )
 def test_what_sacct_refuses_is_one_line(
     script: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_sacct(tmp_path, monkeypatch, script)
-    result = runner.invoke(app, ["simulate", "--from-sacct", "a", "b", "--config", config(tmp_path), "--nodes", "4"])
+    fake_slurm(tmp_path, monkeypatch, sacct=script, sacctmgr="exit 0", scontrol="exit 0")
+    result = runner.invoke(app, ["simulate", "--from-sacct", "a", "b", "--config", config(tmp_path)])
     assert (result.exit_code, result.stdout) == (2, "")
     assert expected in result.stderr
     assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "expected"),
+    ("text", "expected"),
     [
-        (URGENT, (), "does not say how large the machine is; give --nodes"),
-        ("", ("--nodes", "4"), "the configuration has no [[preemptors]]: no job is urgent"),
-        (URGENT.replace("high", "low"), ("--nodes", "4"), "none of 3 jobs is urgent by the [[preemptors]] rules"),
-        (URGENT, ("--nodes", "1"), "jobs: no job fits 1 nodes; the smallest asks for 2"),
-        (f'{URGENT}[planning]\nplanner = "x"\n', ("--nodes", "4"), "unknown planner 'x'"),
-        ("[[preemptors]]\n", ("--nodes", "4"), "give partition, qos, account or user"),
+        ("", "the configuration has no [[preemptors]]: no job is urgent"),
+        (URGENT.replace("high", "low"), "none of 4 jobs is urgent by the [[preemptors]] rules"),
+        (f'{URGENT}[planning]\nplanner = "x"\n', "unknown planner 'x'"),
+        ("[[preemptors]]\n", "give partition, qos, account or user"),
     ],
 )
-def test_what_cannot_be_answered_is_one_line(
-    text: str, options: tuple[str, ...], expected: str, record: Path, tmp_path: Path
-) -> None:
-    result = runner.invoke(app, ["simulate", str(record), "--sacct", "--config", config(tmp_path, text), *options])
+def test_what_cannot_be_answered_is_one_line(text: str, expected: str, tmp_path: Path) -> None:
+    folder = site(tmp_path, FIRST + RUNNING + COMES)
+    result = runner.invoke(app, ["simulate", str(folder), "--config", config(tmp_path, text)])
     assert (result.exit_code, result.stdout) == (2, "")
     assert expected in result.stderr.splitlines()[-1]
 
@@ -173,8 +243,11 @@ def test_what_cannot_be_answered_is_one_line(
         ((), "give either"),
         (("x.swf", "--from-sacct", "a", "b"), "give either"),
         (("--from-sacct", "a", "b"), "--from-sacct needs"),
-        (("x.swf", "--config", "c"), "needs --sacct"),
-        (("x.txt", "--sacct", "--config", "c", "--scheduler", "easy"), "go only"),
+        (("x", "--config", "c", "--save", "y"), "--save needs"),
+        (("x", "--report", "y"), "need --config"),
+        (("x", "--job", "5"), "need --config"),
+        (("x.txt", "--config", "c", "--scheduler", "easy"), "go only"),
+        (("x.txt", "--config", "c", "--nodes", "4"), "go only"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: tuple[str, ...], expected: str) -> None:

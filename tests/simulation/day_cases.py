@@ -1,0 +1,187 @@
+"""A recorded day of a real cluster, case by case: what happened to each urgent job, and what a replay foretells.
+
+Each case is replayed from the moment when its job was submitted (or the first of those that waited then), with all
+jobs where they were. What happened is told by sacct alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache, partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from clearway.cli.replay_daemon import is_urgent, replay_daemon
+from clearway.config.configuration import Config, parse_config
+from clearway.model.cluster import Reservation
+from clearway.model.operations import Eviction
+from clearway.simulation.site_past import past_of
+from clearway.simulation.site_replay import SiteReplay
+from clearway.simulation.traces.site_files import RESERVATIONS, Site, read_folder, read_site
+from clearway.simulation.traces.site_record import RecordedJob, Run, SiteRecord, read_reservations
+
+FIRST = Path(__file__).with_name("recorded_day")  # on this one faults of the replay were found and mended
+SECOND = Path(__file__).with_name("another_day")  # lived after that, with other jobs
+EXIT_S = 2.16  # from the requeue of a job to its empty nodes: the median of both days, which the daemon knows
+RULES = """\
+[[preemptors]]
+name = "urgent"
+partition = ["urgent"]
+max_delay = "90s"
+[candidates]
+min_runtime = 20
+[costs]
+checkpoint_overhead = 2
+[execution]
+kill_allowance = 6
+concurrent_checkpoints = 8
+[budget]
+user_evictions_per_hour = 1000
+user_jobs_per_hour = 1000
+"""  # of the daemon of these days
+PACE = 'mode = "automatic"\npoll_interval = 1\nactive_interval = 0.5\n'
+NEAR = 0.1
+NINE_OF_TEN = 0.9
+FLOOR_S = 2.0  # one second of the daemon's poll, and one of Slurm's times, which are whole seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Of one case, as it happened or as foretold. ``nodes``: of the jobs that were preempted for it."""
+
+    wait_s: float
+    lost_node_s: float
+    nodes: int
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DayCase:
+    job_id: str
+    happened: Told
+    foretold: Told
+
+    @property
+    def wait_is_near(self) -> bool:
+        real_s = self.happened.wait_s
+        return abs(self.foretold.wait_s - real_s) <= max(FLOOR_S, NEAR * real_s)
+
+    @property
+    def loss_is_near(self) -> bool:
+        """The floor is the same as that of times, on each node that had to be left."""
+        real = self.happened.lost_node_s
+        nodes = max(self.happened.nodes, self.foretold.nodes)
+        return abs(self.foretold.lost_node_s - real) <= max(FLOOR_S * nodes, NEAR * real)
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    wait_s: float
+    lost_node_s: float
+
+
+def happened(cases: Sequence[DayCase]) -> Means:
+    return Means(fmean(c.happened.wait_s for c in cases), fmean(c.happened.lost_node_s for c in cases))
+
+
+def foretold(cases: Sequence[DayCase]) -> Means:
+    return Means(fmean(c.foretold.wait_s for c in cases), fmean(c.foretold.lost_node_s for c in cases))
+
+
+def check(cases: Sequence[DayCase], *, losses: float = NEAR, share: float = NINE_OF_TEN) -> None:
+    """In the mean within 10 % of what happened, lost work within ``losses``; and so many of the cases."""
+    real, told = happened(cases), foretold(cases)
+    assert abs(told.wait_s - real.wait_s) <= NEAR * real.wait_s, (real, told)
+    assert abs(told.lost_node_s - real.lost_node_s) <= losses * real.lost_node_s, (real, told)
+    assert sum(case.wait_is_near for case in cases) >= share * len(cases), cases
+    assert sum(case.loss_is_near for case in cases) >= share * len(cases), cases
+
+
+@cache
+def recorded_cases(folder: Path) -> tuple[DayCase, ...]:
+    config = parse_config(f"[daemon]\n{PACE}{RULES}", "the recorded day")
+    return tuple(day_cases(folder, config, EXIT_S))
+
+
+class _StartedError(Exception):
+    """The case is decided."""
+
+
+def day_cases(folder: Path, config: Config, exit_s: float) -> list[DayCase]:
+    """Of a day that ``clearway simulate --save`` has kept in this folder."""
+    answers = read_folder(folder)
+    site, urgent = read_site(answers, "day"), partial(is_urgent, config)
+    placements = read_reservations(answers[RESERVATIONS].replace("clearway_", "placement_"))
+    real = as_recorded(site.record, urgent, placements)
+    return [DayCase(job_id, told, _replayed(site, job_id, config, exit_s)) for job_id, told in real.items()]
+
+
+def as_recorded(
+    record: SiteRecord, urgent: Callable[[RecordedJob], bool], placements: Sequence[Reservation]
+) -> Mapping[str, Told]:
+    """A run that was requeued on a node of Clearway's reservation made room for the job that this was for.
+
+    A reservation is for the urgent job that waited when it was made, and started last before it ended.
+    """
+    comers = sorted(filter(urgent, record.jobs), key=lambda job: (job.submit, job.job_id))
+    left: dict[int, dict[tuple[int, datetime], Run]] = {job.job_id: {} for job in comers}
+    for placement in placements:
+        begins, ends = placement.start_time, placement.end_time
+        served = [job for job in comers if job.submit <= begins <= job.runs[0].start <= ends]
+        if not served:
+            continue
+        comer = max(served, key=lambda job: job.runs[0].start)
+        for job in record.jobs:
+            for run in job.runs:
+                room = run.requeued and run.end is not None and begins <= run.end <= ends
+                if room and set(run.nodes) & set(placement.nodes):
+                    left[comer.job_id][job.job_id, run.start] = run
+    return {
+        str(comer.job_id): Told(
+            wait_s=(comer.runs[0].start - comer.submit).total_seconds(),
+            lost_node_s=sum(_lost_node_s(run) for run in left[comer.job_id].values()),
+            nodes=sum(len(run.nodes) for run in left[comer.job_id].values()),
+            jobs=tuple(str(job_id) for job_id, _ in sorted(left[comer.job_id])),
+        )
+        for comer in comers
+    }
+
+
+def _lost_node_s(run: Run) -> float:
+    """From its last checkpoint, or its start, until it was requeued; its nodes are empty a moment later."""
+    assert run.end is not None
+    told = run.claims
+    since: datetime = run.start if told is None or told.last is None or told.last < run.start else told.last
+    return len(run.nodes) * max(0.0, (run.end - since).total_seconds())
+
+
+def _replayed(site: Site, job_id: str, config: Config, exit_s: float) -> Told:
+    record = site.record.as_of(int(job_id), partial(is_urgent, config))
+    replay = SiteReplay(record, site.nodes, config, site.tiers, exit_s)
+    starts = replay.cluster.first_starts
+
+    def look(_: Any) -> None:
+        if job_id in starts:
+            raise _StartedError
+
+    with replay_daemon(replay, config, past_of(record)) as daemon:
+        with suppress(_StartedError):
+            replay.run(daemon.cycle, look)
+        gone = [
+            p
+            for e in daemon.store.evictions()
+            if isinstance(e, Eviction) and e.preemptor.job_id == job_id
+            for p in e.preemptions
+            if p.requeued_at is not None
+        ]
+    submitted = next(job.submit for job in record.jobs if str(job.job_id) == job_id)
+    return Told(
+        wait_s=(starts[job_id] - submitted).total_seconds(),
+        lost_node_s=sum(p.actual_lost_node_s or 0.0 for p in gone),
+        nodes=sum(p.job.num_nodes for p in gone),
+        jobs=tuple(sorted({p.job_id for p in gone}, key=int)),
+    )

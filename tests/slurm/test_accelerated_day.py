@@ -1,0 +1,152 @@
+"""A day of a real cluster in eighteen minutes, beside what ``clearway simulate`` makes of its accounting.
+
+With ``CLEARWAY_KEEP_DAY`` its record and its daemon's database stay in that folder, and ``CLEARWAY_DAY_SEED`` draws
+another one. ``tests/simulation/recorded_day`` is the ``site`` of such a run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from clearway.cli import launcher
+from clearway.cli.app import app
+from clearway.config.configuration import load_config
+from tests.simulation.day_cases import NEAR, PACE, RULES, check, day_cases
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.conftest import skip_without_accounting
+from tests.slurm.daemon import RunningDaemon, slurm_settings
+
+pytestmark = [pytest.mark.full, pytest.mark.one_slurm, pytest.mark.timeout(3_600)]
+
+NODES = 48
+DAY_S = 740
+SEED = int(os.environ.get("CLEARWAY_DAY_SEED", "18"))
+WHOLE = ("--exclusive", "--mem=0", "--requeue", "--output=/dev/null")
+SAVES_S = {"mesh": 25, "flow": 35, "grid": 50}  # how long each application takes to save itself
+HASTE_S = 20  # that some urgent jobs may wait: too short for any of them to save itself
+
+# Computes for a time, in seconds, and goes on from its file; on USR1 it takes a while to save itself.
+PROGRAM = """\
+#!/bin/bash
+left=$1 saves=$2 state=$3
+[ -e "$state" ] && left=$(cat "$state")
+trap 'save=1' USR1
+while [ "$left" -gt 0 ]; do
+    began=$SECONDS save=
+    sleep "$left" & wait $!
+    left=$((left - (SECONDS - began)))
+    if [ -n "$save" ]; then
+        sleep "$saves"
+        echo "$left" > "$state.new" && mv "$state.new" "$state"
+    fi
+done
+"""
+
+
+@dataclass(frozen=True)
+class Submission:
+    at_s: float
+    nodes: int
+    runs_s: int
+    app: str = ""  # of ``SAVES_S``; empty: it loses its work
+    urgent: bool = False
+    hasty: bool = False
+
+
+def the_day() -> list[Submission]:
+    """More than the nodes can do until its end, so that an urgent job hardly ever finds nodes that are free."""
+    rng = random.Random(SEED)
+    day = [
+        Submission(
+            at_s=max(0.0, rng.uniform(-250, DAY_S - 70)),
+            nodes=rng.choice((1, 1, 2, 2, 3, 4)),
+            runs_s=rng.randrange(120, 280),
+            app=rng.choice(("", "", "", *SAVES_S)),
+        )
+        for _ in range(78)
+    ]
+    times = range(40, DAY_S, 28)
+    day += [Submission(at, rng.choice((3, 4, 6, 8)), 40, urgent=True, hasty=n % 4 == 3) for n, at in enumerate(times)]
+    return sorted(day, key=lambda each: each.at_s)
+
+
+def config(folder: Path, cluster: SlurmCluster) -> str:
+    api = f'port = 0\ntoken_file = "{folder}/tokens"'
+    store = f'url = "sqlite:///{folder}/clearway.sqlite"'
+    return f"[daemon]\n{PACE}[slurm]\n{slurm_settings(cluster.conf)}\n[store]\n{store}\n[api]\n{api}\n{RULES}"
+
+
+def submit(cluster: SlurmCluster, each: Submission) -> None:
+    args = [*WHOLE, f"-N{each.nodes}", f"--time={each.runs_s // 60 + 4}"]
+    if each.urgent:
+        haste = [f"--comment=clearway:max_delay={HASTE_S}s"] if each.hasty else []
+        cluster.sbatch(f"sleep {each.runs_s}", "-p", "urgent", *args, *haste, user="cwalice")
+    elif not each.app:
+        cluster.sbatch(f"sleep {each.runs_s}", *args, user="cwbob")
+    else:
+        saves_s, state = SAVES_S[each.app], f'"{cluster.work}/state.$SLURM_JOB_ID"'
+        run = f"{cluster.work}/clearway-run --app {each.app} --checkpoint-file {state} --"
+        script = f"#!/bin/bash\nexec {run} {cluster.work}/program.sh {each.runs_s} {saves_s} {state}\n"
+        cluster.sbatch(script, *args, f"--comment=clearway:took={saves_s}s", user="cwbob")
+
+
+def live(cluster: SlurmCluster, day: list[Submission]) -> None:
+    began = time.monotonic()
+    for each in day:
+        print(f"{time.monotonic() - began:.0f} s: {each}", flush=True)
+        time.sleep(max(0.0, began + each.at_s - time.monotonic()))
+        submit(cluster, each)
+    cluster.wait_for(lambda: not cluster.run("squeue", "-h").stdout.strip(), 400, "all jobs to end")
+
+
+def told_to_run(cluster: SlurmCluster) -> set[str]:
+    """States of jobs that slurmdbd does not know the end of."""
+    states = cluster.run("sacct", "-aXn", "--starttime=now-1hours", "-o", "State").stdout
+    return {"RUNNING", "PENDING"} & set(states.split())
+
+
+@pytest.fixture
+def day_cluster() -> Any:
+    skip_without_accounting()
+    settings = ("AccountingStoreFlags=job_comment", "SchedulerParameters=batch_sched_delay=0,bf_interval=2")
+    with SlurmCluster(nodes=NODES, accounting=True, extra_conf=settings) as cluster:
+        yield cluster
+
+
+def test_the_replay_of_a_day_is_as_the_day_was(day_cluster: SlurmCluster, tmp_path: Path) -> None:
+    cluster = day_cluster
+    launcher.install(cluster.work)
+    program = cluster.work / "program.sh"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    folder = tmp_path / "daemon"
+    folder.mkdir()
+    with RunningDaemon(cluster, folder, config=config(folder, cluster)) as daemon:
+        live(cluster, the_day())
+        cluster.wait_for(lambda: not told_to_run(cluster), 60, "slurmdbd to know of all ends")
+    kept = Path(os.environ.get("CLEARWAY_KEEP_DAY", tmp_path)) / "site"
+    options = ("--config", str(daemon.config), "--save", str(kept), "-o", "json")
+    result = CliRunner().invoke(app, ["simulate", "--from-sacct", "now-1hours", "now", *options])
+    shutil.copytree(folder, kept.with_name("daemon"), dirs_exist_ok=True)
+    kept.with_name("result.json").write_text(result.stdout)
+    assert result.exit_code == 0, result.stderr
+    gone = [p for e in daemon.evictions() for p in e.preemptions]
+    exits = [(p.vacated_at - p.requeued_at).total_seconds() for p in gone if p.vacated_at and p.requeued_at]
+    cases = day_cases(kept, load_config(daemon.config), median(exits))
+    for case in cases:
+        print(case)
+    assert len(cases) == sum(each.urgent for each in the_day())
+    # What sacct tells of lost work is what the daemon measured.
+    measured = sum(p.actual_lost_node_s or 0.0 for p in gone)
+    assert sum(case.happened.lost_node_s for case in cases) == pytest.approx(measured, rel=NEAR)
+    check(cases, losses=0.25, share=0.7)  # each day is another one: docs/explanation/replay.md
