@@ -83,7 +83,7 @@ def test_an_application_that_failed_twice_is_not_asked_any_more(
         assert len(world.store.checkpoint_history()) == failures
         world.run_until(lambda: world.state(other) is JobState.RUNNING)
         # A job that says "failed" is not asked again in any case; this one promises the same as ever.
-        world.cluster._claim(world.cluster.jobs[liar], state="saving")
+        world.cluster.jobs[liar].claim(state="saving")
     outcome = CheckpointOutcome.FAILED if broken.save_fails else CheckpointOutcome.LATE
     assert {each.outcome for each in world.store.checkpoint_history()} == {outcome}
 
