@@ -121,6 +121,8 @@ def test_what_if_plans_hold_nobody_else_up(tmp_path: Path, monkeypatch: pytest.M
     with running_here(tmp_path, "approve") as (simulated, address), ThreadPoolExecutor(CALLERS) as pool:
         simulated.submit_urgent(2, work_s=600)
         items = wait_for(lambda: get(f"{address}/api/v1/evictions").json()["items"])
+        # An eviction is seen before the first cycle has ended, and questions are answered only after that.
+        wait_for(lambda: get(f"{address}/readiness").status_code == 200)
 
         def ask(_: int) -> httpx.Response:
             return httpx.post(f"{address}/api/v1/what-if", json=WHAT_IF, timeout=PATIENT_S)
