@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from clearway.model.clock import SteppedClock
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.operations import Eviction, EvictionState, Preemption
 from clearway.model.plan import Choice, Curve, CurvePoint, Plan, PlannedAction, Verdict
@@ -24,23 +25,11 @@ def after(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-class ManualClock:
+class ManualClock(SteppedClock):
     """Stands still until it is moved."""
 
-    def __init__(self, start: datetime) -> None:
-        self._now = start
-
-    def now(self) -> datetime:
-        return self._now
-
-    def monotonic(self) -> float:
-        return self._now.timestamp()
-
-    def steady(self) -> float:
-        return self.monotonic()
-
     def advance(self, seconds: float) -> None:
-        self._now += timedelta(seconds=seconds)
+        self.set(self.now() + timedelta(seconds=seconds))
 
 
 def job(

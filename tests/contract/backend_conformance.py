@@ -14,12 +14,13 @@ from clearway.eligibility.limits import Later, holds_back
 from clearway.model.cluster import FIRST, AdminLevel, JobState, Topology
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
 from tests.contract.list_conformance import ListConformance
-from tests.contract.site import CPUS, NODES, OURS, Site, by_id, look, placement, reserved, untouched, wait_state
+from tests.contract.node_conformance import NodeConformance
+from tests.contract.site import CPUS, NODES, Site, by_id, look, placement, reserved, untouched, wait_state
 
 FORGED = 'x\nJobId=9 JobState=RUNNING UserId=root(0) NodeList=node8 |guess|0|"},{"job_id": 9'
 
 
-class BackendConformance(ListConformance):
+class BackendConformance(ListConformance, NodeConformance):
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def test_an_idle_cluster(self, site: Site) -> None:
@@ -353,24 +354,7 @@ class BackendConformance(ListConformance):
         site.backend.detach(waiting)
         site.backend.delete_reservation("clearway-test")
 
-    # ---- nodes -------------------------------------------------------------------------------------------------
-
-    def test_drain_and_undrain(self, site: Site) -> None:
-        job = look(site, site.run_job("node7"))
-        site.backend.drain("node7", OURS)
-        site.backend.drain("node7", OURS)
-        node = site.backend.snapshot().node_by_name["node7"]
-        assert (node.available, node.reason) == (False, OURS)
-        with pytest.raises(SlurmRefusedError):
-            site.backend.drain("node7", "clearway:another")
-        with pytest.raises(SlurmRefusedError):
-            site.backend.undrain("node7", "clearway:another")
-        assert untouched(site, [job])
-        site.backend.undrain("node7", OURS)
-        site.wait("node7 is available", lambda: site.backend.snapshot().node_by_name["node7"].available)
-        assert site.backend.snapshot().node_by_name["node7"].reason == ""
-        site.backend.undrain("node7", OURS)
-        assert untouched(site, [job])
+    # ---- priorities and rights ---------------------------------------------------------------------------------
 
     def test_first_in_queue_until_the_usual_priority_is_back(self, site: Site) -> None:
         running = site.run_job(*NODES)
@@ -406,11 +390,3 @@ class BackendConformance(ListConformance):
     def test_without_accounting_nobody_has_rights(self, site: Site) -> None:
         for user in (site.user, "root", "nobody-of-this-name", "alice,root", FORGED):
             assert site.backend.admin_level(user) is AdminLevel.NONE
-
-    def test_a_node_that_somebody_else_drained(self, site: Site) -> None:
-        site.drain_as_somebody_else("node8", "bad disk")
-        for act in (site.backend.drain, site.backend.undrain):
-            with pytest.raises(SlurmRefusedError, match="bad disk"):
-                act("node8", OURS)
-        node = site.backend.snapshot().node_by_name["node8"]
-        assert (node.available, node.reason) == (False, "bad disk")

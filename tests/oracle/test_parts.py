@@ -107,6 +107,25 @@ def test_a_kind_beyond_the_room_leaves_the_others_theirs() -> None:
         assert len(served) < len(crowd)
 
 
+def test_the_first_is_not_left_out_for_a_crowd_of_another_kind() -> None:
+    """Though it is the only one of its kind, and the crowd lacks just as many nodes."""
+    compared = 0
+    for seed in range(60):
+        first, second = requests_of(seed)[:2]
+        alone = by_parts([first], endless)
+        if first.problem.needs == second.problem.needs or alone is None or alone.allocations is None:
+            continue
+        crowd = [replace(second, job_id=f"crowd{number:02d}") for number in range(20)]
+        found = by_parts([first, *crowd], endless)
+        if found is None or found.allocations is None:
+            continue
+        served = {each.job_id for each in found.allocations}
+        compared += 1
+        assert first.job_id in served or not served & {each.job_id for each in crowd}, seed
+        assert len(served) <= len(crowd)
+    assert compared >= 5
+
+
 def test_without_time_there_is_none() -> None:
     assert all(by_parts(requests_of(seed), lambda: 0.0) is None for seed in range(40))
 

@@ -43,7 +43,6 @@ concurrent_checkpoints = 8
 user_evictions_per_hour = 1000
 user_jobs_per_hour = 1000
 """  # of the daemon of these days
-_PLANNING = "[planning]\ntime_per_cycle = 60\n"  # of a replay: in real seconds, which a busy machine has few of
 PACE = 'mode = "automatic"\npoll_interval = 1\nactive_interval = 0.5\n'
 NEAR = 0.1
 NINE_OF_TEN = 0.9
@@ -104,7 +103,7 @@ def check(cases: Sequence[DayCase], *, losses: float = NEAR, share: float = NINE
 
 @cache
 def recorded_cases(folder: Path) -> tuple[DayCase, ...]:
-    config = parse_config(f"[daemon]\n{PACE}{RULES}{_PLANNING}", "the recorded day")
+    config = parse_config(f"[daemon]\n{PACE}{RULES}", "the recorded day")
     return tuple(day_cases(folder, config, EXIT_S))
 
 

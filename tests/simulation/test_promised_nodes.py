@@ -202,6 +202,17 @@ def test_what_is_refused_has_one_clear_line_and_leaves_nothing(make_world: Calla
     assert len(world.store.open_evictions()) == 2
 
 
+def test_nodes_of_a_promise_that_has_begun_are_not_promised_again(make_world: Callable[..., World]) -> None:
+    world = make_world(config=config(promises=PROMISES))
+    first = promise(world, 5, 60, duration_s=600)
+    run_to(world, first, 65)
+    assert now(world, first).state is EvictionState.STARTED
+    assert (
+        refusal(world, 4, 100)
+        == "refused: nodes: 5 of the 8 nodes of partition batch are promised for that time already"
+    )
+
+
 def test_in_observe_mode_nothing_is_promised(make_world: Callable[..., World]) -> None:
     world = make_world(config=config("observe", promises=PROMISES))
     assert refusal(world, 1, 600) == "refused: the daemon only observes (daemon.mode)"

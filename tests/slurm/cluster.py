@@ -171,8 +171,7 @@ class SlurmCluster(RestServer):
         self.wait_for(self._munge_socket.exists, 10, "munge's socket")
 
     def _start_accounting(self) -> None:
-        folder = self.root / "db"
-        folder.mkdir()
+        (folder := self.root / "db").mkdir()
         shutil.chown(folder, "mysql", "mysql")
         install = ["mariadb-install-db", "--no-defaults", f"--datadir={folder}/data", "--user=mysql", "--skip-test-db"]
         call([*install, "--auth-root-authentication-method=normal"], timeout=60)

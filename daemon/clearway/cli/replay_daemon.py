@@ -15,6 +15,8 @@ from clearway.simulation.traces.site_record import RecordedJob
 from clearway.store.base import Store
 from clearway.store.replay import Past
 
+_PLANNING_S = 60.0  # in real seconds: what a replay foretells shall not depend on how busy this machine is
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayDaemon:
@@ -49,6 +51,7 @@ def _acting(config: Config, folder: str) -> Config:
     return config.model_copy(
         update={
             "daemon": config.daemon.model_copy(update=daemon),
+            "planning": config.planning.model_copy(update={"time_per_cycle": _PLANNING_S}),
             "store": config.store.model_copy(update={"url": f"sqlite:///{folder}/clearway.sqlite"}),
             "compaction": config.compaction.model_copy(update={"enabled": False}),
             "promotion": config.promotion.model_copy(update={"enabled": False}),

@@ -75,7 +75,8 @@ class PromiseController:
         total = sum(order.partition in node.partitions for node in snapshot.nodes)
         if order.nodes > total:
             raise RequestError(f"nodes: partition {order.partition} has {total}, not {order.nodes}")
-        others = [e.order for e in self.operations.all() if isinstance(e, Promise) and not e.state.undoing]
+        promises = (e for e in self.operations.all() if isinstance(e, Promise))
+        others = [e.order for e in promises if e.state is EvictionState.STARTED or not e.state.undoing]
         beside = [each for each in others if each.partition == order.partition and each.overlaps(order)]
         promised = sum(each.nodes for each in beside)
         if order.nodes + promised > total:

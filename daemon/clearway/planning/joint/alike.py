@@ -39,7 +39,7 @@ def groups_of(requests: Sequence[Request], most: int | None = None) -> list[list
             mine.append(request)
             continue
         kinds.append([request])
-        if _divisible(request):
+        if divisible(request):
             open_kinds.append(kinds[-1])
     groups = [group for kind in kinds for group in _by_delay(kind, most)]
     return sorted(groups, key=lambda group: _pressing(group[0]))
@@ -104,7 +104,7 @@ def _pressing(request: Request) -> tuple[int, str]:
     return (request.problem.max_delay_s, request.job_id)
 
 
-def _divisible(request: Request) -> bool:
+def divisible(request: Request) -> bool:
     """Whether its nodes may be any, and jobs that leave for it may make room for others as well."""
     needs = request.problem.needs
     if needs is not None and (needs.together or needs.required_nodes or request.problem.pools):

@@ -7,18 +7,17 @@ Bound: ``parts_program`` in parts, with all requests within the longest delay.
 Plan: over the nodes that the program in parts uses, and for each phase ``SPARE`` more of each kind that cost little at
 its prices. Phases are solved in whole numbers, the most pressing first; all but the last pay for a second of
 checkpoints what it is worth in the bound's program, so that none takes the time that later ones need more. Where not
-even parts make room for all, that program says how many nodes are missing, and the last requests of those kinds are
-left out.
+even parts make room for all, those are left out that the program in parts has least room for; later ones rather than
+earlier ones.
 
 Cost: that of the program, and about 0.1 s for each phase.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil, inf
 
-from clearway.model.problem import Action
-from clearway.planning.joint.alike import as_one, groups_of, handed_out
+from clearway.planning.joint.alike import as_one, divisible, groups_of, handed_out
 from clearway.planning.joint.allocated import Given, allocated
 from clearway.planning.joint.cheapest_nodes import price_of
 from clearway.planning.joint.parts_program import USED, PhaseProgram, Priced, Served, World
@@ -37,48 +36,30 @@ def by_parts(requests: Sequence[Request], seconds_left: Callable[[], float]) -> 
     """
     alike_ones = groups_of(requests, 1)
     kinds = [_within(as_one(group), group[-1].problem.max_delay_s) for group in alike_ones]
-    if any(_bound_to_places(each) for each in kinds):
+    if not all(divisible(each) for each in kinds):
         return None
     world = World.of(kinds)
+    kind_of = {each.job_id: kind for kind, group in enumerate(alike_ones) for each in group}
     left = list(requests)
     for _ in range(_TRIES):
-        asked = {kind: sum(each.nodes for each in group if each in left) for kind, group in enumerate(alike_ones)}
+        asked = dict.fromkeys(sorted({kind_of[each.job_id] for each in left}), 0)
+        for each in left:
+            asked[kind_of[each.job_id]] += each.nodes
         program = PhaseProgram(world, asked, int(max(each.problem.max_delay_s for each in left)))
         priced = program.priced(seconds_left)
         if priced is not None:
             groups = groups_of(left, max(2, MOST_GROUPS // len(kinds)))
             plan = _plan(world, groups, priced, seconds_left)
             return Phased(None if plan is None else handed_out(plan, groups), priced.least_node_s)
-        left = _without(left, alike_ones, program.missing(seconds_left))
+        missing = program.missing([(kind_of[each.job_id], each.nodes) for each in left], seconds_left)
+        left = [each for each, nodes in zip(left, missing, strict=True) if nodes <= USED] if any(missing) else []
         if not left:
             break
     return None
 
 
-def _without(
-    requests: list[Request], kinds: Sequence[Sequence[Request]], missing: Mapping[int, float]
-) -> list[Request]:
-    """The requests but for the last of each kind, which ask for as many nodes as are missing; none if none is."""
-    left = list(requests)
-    for kind, nodes in missing.items():
-        short = nodes
-        for each in reversed(requests):
-            if short > USED and each in kinds[kind]:
-                left.remove(each)
-                short -= each.nodes
-    return left if len(left) < len(requests) else []
-
-
 def _within(request: Request, delay_s: int) -> Request:
     return replace(request, problem=replace(request.problem, max_delay_s=delay_s))
-
-
-def _bound_to_places(request: Request) -> bool:
-    """Whether its nodes must be certain ones, or lie together; or are kept for it by a suspended job."""
-    needs = request.problem.needs
-    certain = needs is not None and bool(needs.together or needs.required_nodes or request.problem.pools)
-    options = (option for each in request.problem.candidates for option in each.options)
-    return certain or any(option.action is Action.SUSPEND for option in options)
 
 
 def _plan(

@@ -257,21 +257,24 @@ class PhaseProgram:
                 used.update(self._classes[number][1][: ceil(found.x[column]) + 1])
         return Priced(max(0.0, least * (1 - _MARGIN)), float(prices[0]), frozenset(used))
 
-    def missing(self, seconds_left: Callable[[], float]) -> dict[int, float]:
-        """By kind: nodes for which not even parts of jobs make room; nothing without time."""
+    def missing(self, requests: Sequence[tuple[int, int]], seconds_left: Callable[[], float]) -> list[float]:
+        """Of each request (its kind and nodes): nodes for which not even parts of jobs make room; 0 without time.
+
+        A node that an earlier one lacks weighs more.
+        """
         from scipy.optimize import linprog  # noqa: PLC0415 - see ``program``
 
         if seconds_left() <= 0:
-            return {}
-        width, kinds = len(self._upper), len(self._asked)
-        rows = _Rows(list(self._rows.limits), list(self._rows.cells))
-        rows.cells += [(len(rows.limits) - kinds + number, width + number, -1.0) for number in range(kinds)]
-        upper = np.array([*self._upper, *[np.inf] * kinds])
-        cost = np.array([0.0] * width + [1.0] * kinds)
+            return [0.0] * len(requests)
+        width, rows = len(self._upper), _Rows(list(self._rows.limits), list(self._rows.cells))
+        row_of = {kind: len(rows.limits) - len(self._asked) + number for number, kind in enumerate(self._asked)}
+        rows.cells += [(row_of[kind], width + number, -1.0) for number, (kind, _) in enumerate(requests)]
+        upper = np.array([*self._upper, *[float(nodes) for _, nodes in requests]])
+        cost = np.array([*[0.0] * width, *range(len(requests), 0, -1)], dtype=float)
         bounds = np.array([np.zeros(len(upper)), upper]).T
         limited = {"time_limit": seconds_left()}
         found = linprog(cost, rows.matrix(len(upper)), rows.limits, bounds=bounds, method="highs", options=limited)
-        return {} if found.status else dict(zip(self._asked, found.x[width:].tolist(), strict=True))
+        return [0.0] * len(requests) if found.status else found.x[width:].tolist()
 
     def solve(self, limit_s: float) -> tuple[dict[str, Option], list[tuple[int, NodeClass, list[str]]]] | None:
         """The jobs that leave, and the kind, class and names of nodes that are given; None where nothing was found."""
