@@ -62,8 +62,8 @@ class DaemonConfig(_Section):
     )
     wake_file: Path | None = _key(
         None,
-        "a change of this file ends the pause between two cycles, so that an urgent job is seen at once; job_submit.lua "
-        "writes to it; None: no such file",
+        "a change of this file ends the pause between two cycles, so that an urgent job is seen at once; "
+        "job_submit.lua writes to it; None: no such file",
     )
     log_format: Literal["json", "text"] = _key("text", "one line a cycle, as text or as JSON")
 

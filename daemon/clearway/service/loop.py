@@ -4,6 +4,7 @@
 """
 
 import gc
+import importlib
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -104,6 +105,8 @@ class Loop:
     def settle(self) -> None:
         """Tell the garbage collector what stays: the code, and once they are there the records of a whole cluster.
 
+        The solver's code as well: to load it takes 0.4 s, which a cycle that plans for several jobs does not have.
+
         Otherwise it goes through all of them in the middle of a cycle that makes many objects, as one that plans does
         (with 60,000 jobs twice, 0.15 s each). Records are no part of a cycle of references, so they go all the same
         when others come. What is left over of such cycles is found every hour, between two cycles.
@@ -112,6 +115,7 @@ class Loop:
         if self._settled is not None and self._settled[0] == known and now - self._settled[1] < _SETTLES_EVERY_S:
             return
         self._settled = known, now
+        importlib.import_module("scipy.optimize")
         gc.unfreeze()
         gc.collect()
         gc.freeze()
@@ -164,7 +168,7 @@ class Loop:
     def explain(self, until: float) -> None:
         """Find out for stored plans what else could have been decided; only the daemon that acts does it.
 
-        ``until`` is a time of the clock's ``monotonic``; a call to ``wake`` or a change of the wake file ends it sooner.
+        ``until`` is a time of the clock's ``monotonic``; ``wake`` and the wake file end it sooner.
         """
         if self.report is not None and self.leadership.epoch is not None and not self.leadership.observes:
             self.explainer.work(
