@@ -16,6 +16,14 @@ class ListConformance:
         assert {job.nodes for job in seen.values()} == {("node1",), ("node2",)}
         assert site.backend.look_at([])[0] == {}
 
+    def test_a_list_is_looked_at_as_a_whole(self, site: Site) -> None:
+        """As each of them alone: with what a snapshot may know from earlier."""
+        jobs = [site.wait_job(held=True), site.run_job("node1"), site.wait_job(held=True)]
+        seen, failures = site.backend.look_at([*jobs, "999999"], whole=True)
+        assert (sorted(seen), dict(failures)) == (sorted(jobs), {})
+        assert seen == {job_id: site.backend.job(job_id) for job_id in jobs}
+        assert site.backend.look_at([], whole=True)[0] == {}
+
     def test_a_list_is_requeued_but_for_what_must_not_be(self, site: Site) -> None:
         array_id = site.full_array()
         good = [look(site, site.run_job("node2")), look(site, site.run_job("node3")), look(site, array_id)]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from clearway.model.cluster import JobState
+from clearway.execution.pace import WHOLE_S
+from clearway.model.cluster import JobState, Reservation
 from clearway.model.operations import EvictionState
 from clearway.model.plan import Curve
 from clearway.model.problem import EvictionProblem
@@ -20,6 +21,7 @@ from tests.simulation.world import World, config
 
 A_SOLUTION_S = 0.2
 LIMIT_S = 2.0
+A_COMMAND_S = 0.2
 MOST_SOLUTIONS = 20  # twice the limit: what is begun in time is ended
 
 
@@ -85,6 +87,32 @@ def test_forty_urgent_jobs_that_can_be_served(make_world: Callable[..., World]) 
     for _ in range(40):
         assert solutions(world, planner) <= MOST_SOLUTIONS
     assert len(world.store.evictions(limit=100)) == 40
+
+
+def test_a_cycle_begins_as_many_evictions_as_it_has_time_for(make_world: Callable[..., World]) -> None:
+    world, planner = hurried(make_world)
+    clock, create = planner.clock, world.backend.create_reservation
+
+    def slow(reservation: Reservation) -> None:
+        clock.worked_s += A_COMMAND_S
+        create(reservation)
+
+    world.backend.create_reservation = slow  # type: ignore[method-assign]
+    urgent = [world.urgent(1) for _ in range(20)]
+    by_commands: list[float] = []
+    while len(world.store.evictions(limit=100)) < len(urgent) or sum(by_commands) < len(urgent) * A_COMMAND_S - 1e-6:
+        before, solved = clock.worked_s, planner.solved
+        world.tick()
+        by_commands.append(clock.worked_s - before - (planner.solved - solved) * A_SOLUTION_S)
+        assert by_commands[-1] <= WHOLE_S + 2 * A_COMMAND_S  # and the first of those that are planned now
+        assert len(by_commands) < 100
+        assert world.loop.report is not None
+        placed = [e for e in world.store.evictions(limit=100) if e.state is not EvictionState.PLACING]
+        if len(placed) < len(world.store.evictions(limit=100)):
+            assert world.loop.report.in_arrears, "the next cycle begins at once"
+    world.run_until(lambda: all(world.started(job_id) for job_id in urgent))
+    assert world.loop.report is not None
+    assert not world.loop.report.in_arrears
 
 
 def test_what_is_under_way_advances_in_every_cycle(make_world: Callable[..., World]) -> None:

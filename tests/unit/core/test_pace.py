@@ -27,11 +27,11 @@ class Slurm:
         self.pace.batch(lambda: self._carry_out(jobs))
 
     def _carry_out(self, jobs: int) -> None:
-        self._take(self.store_s / 2)
-        self.pace.asking(jobs, lambda: self._take(self.call_s + jobs * self.job_s))
-        self._take(self.store_s / 2)
+        self.take(self.store_s / 2)
+        self.pace.asking(jobs, lambda: self.take(self.call_s + jobs * self.job_s))
+        self.take(self.store_s / 2)
 
-    def _take(self, seconds: float) -> None:
+    def take(self, seconds: float) -> None:
         self.now += seconds
 
     def cycle(self, jobs: int) -> Iterator[int]:
@@ -113,6 +113,32 @@ def test_a_small_batch_does_not_make_the_next_small() -> None:
     slurm = Slurm(job_s=0.0, call_s=0.05)
     assert list(slurm.cycle(1)) == [1]
     assert list(slurm.cycle(100)) == [FIRST_SIZE]
+
+
+def test_commands_for_operations_leave_the_rest_to_the_next_cycle() -> None:
+    slurm = Slurm(job_s=0.02)
+    given: list[int] = []
+    for _ in range(3):
+        slurm.cycles += 1
+        given.append(0)
+        while given[-1] < 100 and slurm.pace.open_for_whole(NOW + timedelta(seconds=slurm.cycles)):
+            slurm.pace.whole(lambda: slurm.take(0.1))
+            given[-1] += 1
+        assert slurm.in_arrears
+    assert given == [4, 4, 4]
+    now = NOW + timedelta(seconds=slurm.cycles)
+    assert slurm.pace.open(now)  # a batch of jobs has its turn all the same
+    slurm.give(slurm.pace.size)
+    assert not slurm.pace.open(now)
+
+
+def test_what_is_put_off_makes_the_next_cycle_begin_at_once() -> None:
+    slurm = Slurm(job_s=0.0)
+    assert not slurm.in_arrears
+    slurm.pace.put_off(NOW)
+    assert slurm.in_arrears
+    slurm.cycles += 1
+    assert not slurm.in_arrears
 
 
 def test_work_that_fails_counts_as_well() -> None:
