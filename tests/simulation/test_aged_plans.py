@@ -51,7 +51,7 @@ def test_a_plan_that_aged_while_it_was_made_is_not_carried_out(
     assert [waiting.why for waiting in report.waiting] == ["the cluster changed while the plan was made"]
     assert not world.store.evictions()
     assert not world.leftovers()
-    assert set(backend.calls) <= {"snapshot", "reservations", "job", "limits"}
+    assert set(backend.calls) <= {"snapshot", "reservations", "look_at", "limits"}
 
 
 def change_urgent(world: World, urgent: str, **fields: object) -> None:

@@ -48,8 +48,8 @@ def test_every_cycle_is_short(make_world: Callable[..., World], job_s: float) ->
     assert longest <= 1.0
     assert requeues(world) == dict.fromkeys(jobs, 1)
     assert set(held) == {JOBS}  # the placement is there from the first command for a job on, and stays
-    # What has left waits with its return until the last one leaves.
-    assert leaving <= JOBS * job_s / CYCLE_S + 2
+    # What has left waits with its return until the last one leaves; the first cycles are small.
+    assert leaving <= JOBS * job_s / CYCLE_S + 4
 
 
 def test_the_next_cycle_begins_at_once_while_commands_wait(make_world: Callable[..., World]) -> None:
