@@ -41,6 +41,7 @@ from clearway.preemption.silent_nodes import SilentNodes
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.turns import Turns
 from clearway.preemption.user_pauses import UserPauses
+from clearway.promise.calendar_controller import CalendarController
 from clearway.promise.controller import PromiseController
 from clearway.promise.lifecycle import PromiseLifecycle
 from clearway.relocation.controller import RelocationController
@@ -209,6 +210,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         preemption,
         relocation,
         promises,
+        CalendarController(store, operations, executor, promises, emit),
         requests,
         quarantine,
         gate,

@@ -1,15 +1,18 @@
-"""Files that decide who may log in, here or at Slurm: read only where nobody else can have written them."""
+"""Files that decide who may log in, or what is promised: read only where nobody else can have written them."""
 
 import os
 import stat
 from pathlib import Path
+from typing import Literal
 
 from clearway.model.errors import ConfigError
 
 _LARGEST_FILE = 64 * 1024
 
 
-def read_trusted(file: Path, what: str, *, secret: bool) -> str:
+def read_trusted(
+    file: Path, what: str, *, secret: bool, largest: int = _LARGEST_FILE, encoding: Literal["ascii", "utf-8"] = "ascii"
+) -> str:
     """The text of an ordinary file of root's or of the daemon's user; a ``secret`` one is closed to others as well.
 
     Raises:
@@ -27,11 +30,12 @@ def read_trusted(file: Path, what: str, *, secret: bool) -> str:
                 raise ConfigError(f"{file}: mode {mode:04o} lets others read or change {what}; {better}")
             if status.st_uid not in (0, os.geteuid()):
                 raise ConfigError(f"{file}: must belong to root or to the user that the daemon runs as")
-            text = opened.read(_LARGEST_FILE + 1)
+            text = opened.read(largest + 1)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
-    if len(text) > _LARGEST_FILE:
-        raise ConfigError(f"{file}: larger than {_LARGEST_FILE} bytes")
-    if not text.isascii():
-        raise ConfigError(f"{file}: holds something other than ASCII")
-    return text.decode("ascii")
+    if len(text) > largest:
+        raise ConfigError(f"{file}: larger than {largest} bytes")
+    try:
+        return text.decode(encoding)
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file}: holds something other than {encoding.upper()}") from None

@@ -1,0 +1,123 @@
+"""Keeps the promises beside the calendar file: made, changed and withdrawn, as long as nothing has been done for them.
+
+Each promise knows its event (``PromiseOrder.event``), so that the daemon may die between any two of them: the next look
+finds what is left to do. A file that cannot be used, or an event that is not understood, changes nothing.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from clearway.execution.cycle_context import CycleContext
+from clearway.execution.executor import Executor
+from clearway.execution.open_operations import OpenOperations
+from clearway.model.errors import ConfigError, RequestError
+from clearway.model.events import CalendarRead, Emit
+from clearway.model.operations import EvictionState, OperationKind, Promise
+from clearway.model.orders import PromiseOrder
+from clearway.model.outcome import Outcome, OutcomeCode
+from clearway.promise.calendar import MOST_PROMISES, CalendarContents, uid_of
+from clearway.promise.calendar_file import read_file, stamp
+from clearway.promise.controller import ENDING, PromiseController, partition_of
+from clearway.promise.request import PromiseRequest
+from clearway.store.base import Store
+
+AGAIN = timedelta(minutes=10)  # a file that has not changed is looked at again: time goes on, and room may have come
+ACTOR = "clearway"
+
+
+@dataclass(slots=True)
+class CalendarController:
+    store: Store
+    operations: OpenOperations
+    executor: Executor
+    promises: PromiseController
+    emit: Emit
+    _seen: tuple[int, ...] | None = field(default=None, init=False)
+    _again_at: datetime | None = field(default=None, init=False)
+
+    def follow(self, context: CycleContext) -> None:
+        """Look at the file where it has changed, or ten minutes have passed."""
+        file = context.config.promises.calendar
+        if file is None or context.nothing_begun:
+            return
+        seen = stamp(file)
+        if seen == self._seen and self._again_at is not None and context.now < self._again_at:
+            return
+        self.emit(CalendarRead(tuple(self._follow(file, context))))
+        self._seen, self._again_at = seen, context.now + AGAIN
+
+    def _follow(self, file: Path, context: CycleContext) -> list[str]:
+        """What cannot be followed."""
+        try:
+            contents = read_file(file, context.config.promises, context.now)
+        except ConfigError as error:
+            return [f"{error}; promises stay as they are"]
+        complaints = list(contents.complaints)
+        held = {e.order.event: e for e in self.operations.all() if isinstance(e, Promise) and e.order.event}
+        self._withdraw(held, contents, context)
+        ended: dict[str, PromiseOrder] | None = None
+        for key, wish in sorted(contents.wanted.items(), key=lambda each: (each[1].at, each[0])):
+            context.alive()
+            if key not in held and ended is None:
+                ended = self._ended()
+            try:
+                self._keep(key, wish, held.get(key), (ended or {}).get(key), context)
+            except RequestError as error:
+                complaints.append(f"event {wish.reason or 'without a summary'} (UID {key}): {error}")
+        return complaints
+
+    def _withdraw(self, held: dict[str, Promise], contents: CalendarContents, context: CycleContext) -> None:
+        """First of all: the nodes may be wanted for another event."""
+        for key, e in held.items():
+            gone = key not in contents.wanted and uid_of(key) not in contents.unclear
+            if not gone or e.order.until <= context.now or e.state in ENDING:
+                continue
+            if e.state is EvictionState.SCHEDULED:
+                outcome = Outcome(OutcomeCode.WITHDRAWN, "Its event is in the calendar no more")
+                self.executor.cancel(e, context.now, outcome)
+            else:
+                self._tell(e, "Its event is in the calendar no more", context.now)
+
+    def _keep(
+        self, key: str, wish: PromiseRequest, held: Promise | None, ended: PromiseOrder | None, context: CycleContext
+    ) -> None:
+        """Raises ``RequestError`` where it cannot be promised."""
+        order = wish.order(partition_of(wish, context.snapshot), ACTOR, event=key)
+        if order == (ended if held is None else held.order):
+            return
+        if held is None:
+            wish.check_times(context.now)
+            self.promises.make(order, context)
+        elif held.state is EvictionState.SCHEDULED:
+            wish.check_times(context.now)
+            self.promises.change(held, order, context)
+            self.store.add_event(held.eviction_id, None, context.now, "Its event in the calendar has changed.")
+        elif held.state not in ENDING:
+            self._tell(held, f"Its event in the calendar has changed ({_shown(order)})", context.now)
+
+    def _tell(self, e: Promise, what: str, now: datetime) -> None:
+        """Once, of a promise for which nodes are held already."""
+        text = f"{what}, but nodes are held already: it stays as it is (clearway promise --cancel {e.eviction_id})."
+        if all(step.detail != text for step in self.store.steps(e.eviction_id)):
+            self.store.add_event(e.eviction_id, None, now, text)
+
+    def _ended(self) -> dict[str, PromiseOrder]:
+        """What has been promised for events and is over or cancelled: that is not promised again.
+
+        An event that comes back into the calendar is.
+        """
+        newest = self.store.evictions(kind=OperationKind.PROMISE, limit=2 * MOST_PROMISES)
+        found: dict[str, PromiseOrder] = {}
+        for e in reversed(newest):
+            if not isinstance(e, Promise) or not e.order.event:
+                continue
+            if e.outcome_code is OutcomeCode.WITHDRAWN:
+                found.pop(e.order.event, None)
+            else:
+                found[e.order.event] = e.order
+        return found
+
+
+def _shown(order: PromiseOrder) -> str:
+    return f"{order.nodes} nodes from {order.at:%Y-%m-%d %H:%M} to {order.until:%Y-%m-%d %H:%M} UTC"
