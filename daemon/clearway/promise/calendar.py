@@ -24,6 +24,7 @@ from clearway.model.errors import ConfigError, DrainError
 from clearway.promise.request import LONGEST_S, PromiseRequest
 
 _Event = Any  # icalendar's
+Version = tuple[int, str]  # SEQUENCE (0: none), and LAST-MODIFIED in UTC as iCalendar writes it (empty: none)
 
 MOST_PROMISES = 1_000
 MOST_REPEATED = 100  # events with a rule
@@ -42,10 +43,16 @@ _RULE_PARTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarContents:
-    """``wanted``: what is asked for, by key. ``unclear``: UIDs of events that could not be read, in part or at all."""
+    """``wanted``: what is asked for, by key. ``unclear``: UIDs of events that could not be read, in part or at all.
+
+    ``uids`` are those of all events, past ones and cancelled ones included; ``versions`` those of events that say one,
+    by key.
+    """
 
     wanted: Mapping[str, PromiseRequest]
     unclear: frozenset[str] = frozenset()
+    uids: frozenset[str] = frozenset()
+    versions: Mapping[str, Version] = field(default_factory=dict)
     complaints: tuple[str, ...] = ()  # one line each
 
 
@@ -63,7 +70,13 @@ def read_calendar(text: str, now: datetime, ahead_s: float) -> CalendarContents:
             f"it asks for more than {MOST_PROMISES:,} promises: look less far ahead, or have fewer events"
         )
     clear = {key: wish for key, wish in reader.wanted.items() if uid_of(key) not in reader.unclear}
-    return CalendarContents(wanted=clear, unclear=frozenset(reader.unclear), complaints=tuple(reader.complaints))
+    return CalendarContents(
+        wanted=clear,
+        unclear=frozenset(reader.unclear),
+        uids=frozenset(map(uid_of, reader.seen)) | reader.unclear,
+        versions=reader.versions,
+        complaints=tuple(reader.complaints),
+    )
 
 
 def _events(text: str) -> list[_Event]:
@@ -95,6 +108,7 @@ class _Reader:
     unclear: set[str] = field(default_factory=set)
     complaints: list[str] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)  # keys that an event of its own stands for
+    versions: dict[str, Version] = field(default_factory=dict)
     repeated: int = 0
 
     def take(self, event: _Event) -> None:
@@ -120,6 +134,8 @@ class _Reader:
         if own in self.seen:
             raise _Unclear("there is another event of its UID")
         self.seen.add(own)
+        if "SEQUENCE" in event or "LAST-MODIFIED" in event:
+            self.versions[own] = _version(event)
         if str(event.get("STATUS") or "").upper() == "CANCELLED":
             return
         found = [(own, begin)]
@@ -171,6 +187,16 @@ def _by_rule(rule: Any, begin: datetime, earliest: datetime, until: datetime) ->
         yield from rrulestr(rule.to_ical().decode(), dtstart=begin).between(earliest, until, inc=True)
     except (ValueError, IndexError, TypeError, OverflowError) as error:
         raise _Unclear(f"its rule cannot be read: {printable(str(error))}") from None
+
+
+def _version(event: _Event) -> Version:
+    sequence, modified = event.get("SEQUENCE", 0), event.get("LAST-MODIFIED")
+    if isinstance(sequence, list) or isinstance(modified, list):
+        raise _Unclear("it has more than one SEQUENCE or LAST-MODIFIED")
+    when = None if modified is None else modified.dt
+    if not isinstance(when, datetime) or when.tzinfo is None:
+        return int(sequence), ""  # it is always in UTC; what is not cannot be compared
+    return int(sequence), f"{when.astimezone(UTC):%Y%m%dT%H%M%SZ}"
 
 
 def _start(event: _Event) -> datetime:

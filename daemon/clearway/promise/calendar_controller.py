@@ -1,7 +1,8 @@
 """Keeps the promises beside the calendar file: made, changed and withdrawn, as long as nothing has been done for them.
 
 Each promise knows its event (``PromiseOrder.event``), so that the daemon may die between any two of them: the next look
-finds what is left to do. A file that cannot be used, or an event that is not understood, changes nothing.
+finds what is left to do. A file that cannot be used or is older than one before, or an event that is not understood,
+changes nothing (``calendar_memory``).
 """
 
 from dataclasses import dataclass, field
@@ -16,8 +17,9 @@ from clearway.model.events import CalendarRead, Emit
 from clearway.model.operations import EvictionState, OperationKind, Promise
 from clearway.model.orders import PromiseOrder
 from clearway.model.outcome import Outcome, OutcomeCode
-from clearway.promise.calendar import MOST_PROMISES, CalendarContents, uid_of
-from clearway.promise.calendar_file import read_file, stamp
+from clearway.promise.calendar import MOST_PROMISES, uid_of
+from clearway.promise.calendar_file import CalendarFile, read_file, stamp
+from clearway.promise.calendar_memory import CALENDAR, CalendarMemory
 from clearway.promise.controller import ENDING, PromiseController, partition_of
 from clearway.promise.request import PromiseRequest
 from clearway.store.base import Store
@@ -33,6 +35,7 @@ class CalendarController:
     executor: Executor
     promises: PromiseController
     emit: Emit
+    host: str  # whose file it is
     _seen: tuple[int, ...] | None = field(default=None, init=False)
     _again_at: datetime | None = field(default=None, init=False)
 
@@ -50,15 +53,24 @@ class CalendarController:
     def _follow(self, file: Path, context: CycleContext) -> list[str]:
         """What cannot be followed."""
         try:
-            contents = read_file(file, context.config.promises, context.now)
+            read = read_file(file, context.config.promises, context.now)
         except ConfigError as error:
             return [f"{error}; promises stay as they are"]
-        complaints = list(contents.complaints)
+        memory = CalendarMemory.of(self.store.get_value(CALENDAR))
+        if older := memory.why_older(read):
+            return [f"{file}: it {older}; promises stay as they are (if it is meant: touch {file})"]
         held = {e.order.event: e for e in self.operations.all() if isinstance(e, Promise) and e.order.event}
-        self._withdraw(held, contents, context)
+        known = memory.after(read, self.host, {uid_of(key) for key in (*held, *read.contents.wanted)})
+        if known != memory:
+            self.store.set_value(CALENDAR, known.stored())  # before anything is done by it
+        outdated = memory.outdated(read)
+        complaints = [*read.contents.complaints, *map(_outdated, sorted(outdated))]
+        complaints += self._withdraw(held, read, outdated, memory, context)
         ended: dict[str, PromiseOrder] | None = None
-        for key, wish in sorted(contents.wanted.items(), key=lambda each: (each[1].at, each[0])):
+        for key, wish in sorted(read.contents.wanted.items(), key=lambda each: (each[1].at, each[0])):
             context.alive()
+            if uid_of(key) in outdated:
+                continue
             if key not in held and ended is None:
                 ended = self._ended()
             try:
@@ -67,17 +79,31 @@ class CalendarController:
                 complaints.append(f"event {wish.reason or 'without a summary'} (UID {key}): {error}")
         return complaints
 
-    def _withdraw(self, held: dict[str, Promise], contents: CalendarContents, context: CycleContext) -> None:
-        """First of all: the nodes may be wanted for another event."""
+    def _withdraw(
+        self,
+        held: dict[str, Promise],
+        read: CalendarFile,
+        outdated: frozenset[str],
+        memory: CalendarMemory,
+        context: CycleContext,
+    ) -> list[str]:
+        """First of all: the nodes may be wanted for another event. What stays because this host never had its event."""
+        strange: list[str] = []
         for key, e in held.items():
-            gone = key not in contents.wanted and uid_of(key) not in contents.unclear
-            if not gone or e.order.until <= context.now or e.state in ENDING:
+            uid = uid_of(key)
+            if key in read.contents.wanted or uid in read.contents.unclear | outdated:
                 continue
-            if e.state is EvictionState.SCHEDULED:
+            if e.order.until <= context.now or e.state in ENDING:
+                continue
+            if uid not in read.contents.uids and not memory.taken_out(uid, self.host, read):
+                why = f"is for event {key}, which the file on {self.host} has never had"
+                strange.append(f"promise {e.eviction_id} {why}: it stays ({_to_cancel(e)})")
+            elif e.state is EvictionState.SCHEDULED:
                 outcome = Outcome(OutcomeCode.WITHDRAWN, "Its event is in the calendar no more")
                 self.executor.cancel(e, context.now, outcome)
             else:
                 self._tell(e, "Its event is in the calendar no more", context.now)
+        return strange
 
     def _keep(
         self, key: str, wish: PromiseRequest, held: Promise | None, ended: PromiseOrder | None, context: CycleContext
@@ -98,7 +124,7 @@ class CalendarController:
 
     def _tell(self, e: Promise, what: str, now: datetime) -> None:
         """Once, of a promise for which nodes are held already."""
-        text = f"{what}, but nodes are held already: it stays as it is (clearway promise --cancel {e.eviction_id})."
+        text = f"{what}, but nodes are held already: it stays as it is ({_to_cancel(e)})."
         if all(step.detail != text for step in self.store.steps(e.eviction_id)):
             self.store.add_event(e.eviction_id, None, now, text)
 
@@ -117,6 +143,14 @@ class CalendarController:
             else:
                 found[e.order.event] = e.order
         return found
+
+
+def _to_cancel(e: Promise) -> str:
+    return f"clearway promise --cancel {e.eviction_id}"
+
+
+def _outdated(uid: str) -> str:
+    return f"event of UID {uid}: an older version than was followed before; what is promised for it stays"
 
 
 def _shown(order: PromiseOrder) -> str:

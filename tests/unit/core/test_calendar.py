@@ -105,7 +105,7 @@ def test_rules(rule: str, days: list[str]) -> None:
 
 def test_what_is_past_or_far_ahead_is_left_out() -> None:
     past = event("DTSTART:20270201T080000Z", "DURATION:PT1H", times=False, asks=False)  # and asks for nothing
-    assert read(past) == CalendarContents(wanted={})
+    assert read(past) == CalendarContents(wanted={}, uids=frozenset({"a@site"}))
     under_way = ("DTSTART:20270301T080000Z", "DTEND:20270301T160000Z")
     assert at(*under_way) == ["03-01 08:00+8h"]
     assert times(read(event("RRULE:FREQ=DAILY"), ahead_days=10)) == ["03-10 08:00+8h", "03-11 08:00+8h"]
@@ -192,6 +192,20 @@ def test_too_many_promises_are_refused_as_a_whole() -> None:
     with pytest.raises(ConfigError, match="more than 1,000 promises"):
         read(*events, ahead_days=100)
     assert len(read(*events, ahead_days=30).wanted) == 20 * 22
+
+
+def test_versions_are_those_that_events_say() -> None:
+    weekly = event("RRULE:FREQ=WEEKLY;COUNT=3", "SEQUENCE:4", "LAST-MODIFIED:20270201T100000Z")
+    moved = event(
+        "RECURRENCE-ID:20270317T080000Z", "DTSTART:20270318T080000Z", "DURATION:PT1H", "SEQUENCE:5", times=False
+    )
+    local = event("LAST-MODIFIED:20270201T100000", uid="b@site")
+    found = read(weekly, moved, local, event(uid="c@site"))
+    assert found.complaints == ()
+    assert found.uids == {"a@site", "b@site", "c@site"}
+    assert found.versions == {
+        "a@site": (4, "20270201T100000Z"), "a@site 20270317T080000Z": (5, ""), "b@site": (0, ""),
+    }  # fmt: skip
 
 
 def test_repetitions_from_long_ago_go_on() -> None:
