@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from clearway.model.cluster import JobState
 from clearway.model.events import CalendarRead, Event, fan_out
 from clearway.model.operations import EvictionState, Promise
 from clearway.model.outcome import OutcomeCode
 from clearway.promise.calendar_controller import AGAIN
+from clearway.simulation.jobs import Program
 from tests.simulation.promised import ask_to_cancel
-from tests.simulation.world import World, config
+from tests.simulation.world import SAVES, World, config
 
 
 @dataclass
@@ -90,18 +92,36 @@ def test_events_become_promises_that_follow_them_and_are_kept(calendar: Calendar
     assert len([e for e in world.store.evictions() if isinstance(e, Promise) and e.order.event == "a"]) == 1
 
 
-def test_what_is_held_already_stays_and_that_is_said_once(calendar: Calendar) -> None:
-    calendar.write(a="200 for 2", b="250 for 1")
+def test_what_is_held_already_does_not_change_and_that_is_said_once(calendar: Calendar) -> None:
+    calendar.write(a="200 for 2")
     calendar.world.tick()
     assert calendar.promises()["a"].placement
     calendar.write(a="200 for 5")
     calendar.world.tick(AGAIN.total_seconds() / 9)
-    calendar.write(a="200 for 5")
+    calendar.write(a="200 for 5", b="9000 for 1")
     assert calendar.nodes() == {"a": 2, "b": 1}
-    for uid, why in (("a", "has changed (5 nodes"), ("b", "is in the calendar no more")):
-        steps = calendar.world.store.steps(calendar.promises()[uid].eviction_id)
-        (said,) = [step.detail for step in steps if "it stays as it is" in step.detail]
-        assert why in said
+    assert "has changed (5 nodes" in stays(calendar, "a")
+
+
+def test_what_is_held_is_withdrawn_until_it_has_begun(calendar: Calendar) -> None:
+    job = calendar.world.submit(Program(save_s=3, work_s=9_000), on=("n1",), ran_s=900, comment=SAVES)
+    calendar.write(a="100 for 2", b="150 for 6")
+    calendar.world.run_until(lambda: calendar.promises()["a"].started_at is not None, 200, 1)
+    assert calendar.world.state(job) is JobState.PENDING, "it has left for b"
+    assert len(calendar.world.cluster.reservations) == 2
+    calendar.write()
+    assert "but it has begun" in stays(calendar, "a")
+    calendar.world.run_until(lambda: calendar.nodes() == {"a": 2}, 300, 1)
+    assert calendar.promises()["b"].outcome_code is OutcomeCode.WITHDRAWN
+    assert list(calendar.world.cluster.reservations) == [calendar.promises()["a"].placement]
+    assert calendar.world.state(job) is JobState.RUNNING
+
+
+def stays(calendar: Calendar, uid: str) -> str:
+    """What is said of a promise that stays as it is."""
+    steps = calendar.world.store.steps(calendar.promises()[uid].eviction_id)
+    (said,) = [step.detail for step in steps if "it stays as it is" in step.detail]
+    return said
 
 
 def test_what_an_operator_cancels_stays_cancelled_until_the_event_changes(calendar: Calendar) -> None:

@@ -1,4 +1,4 @@
-"""Keeps the promises beside the calendar file: made, changed and withdrawn, as long as nothing has been done for them.
+"""Keeps the promises beside the calendar file: made and withdrawn until they begin, changed until nodes are held.
 
 Each promise knows its event (``PromiseOrder.event``), so that the daemon may die between any two of them: the next look
 finds what is left to do. A file that cannot be used or is older than one before, or an event that is not understood,
@@ -26,6 +26,7 @@ from clearway.store.base import Store
 
 AGAIN = timedelta(minutes=10)  # a file that has not changed is looked at again: time goes on, and room may have come
 ACTOR = "clearway"
+_GONE = "Its event is in the calendar no more"
 
 
 @dataclass(slots=True)
@@ -98,11 +99,10 @@ class CalendarController:
             if uid not in read.contents.uids and not memory.taken_out(uid, self.host, read):
                 why = f"is for event {key}, which the file on {self.host} has never had"
                 strange.append(f"promise {e.eviction_id} {why}: it stays ({_to_cancel(e)})")
-            elif e.state is EvictionState.SCHEDULED:
-                outcome = Outcome(OutcomeCode.WITHDRAWN, "Its event is in the calendar no more")
-                self.executor.cancel(e, context.now, outcome)
+            elif e.started_at is None:
+                self.executor.cancel(e, context.now, Outcome(OutcomeCode.WITHDRAWN, _GONE))
             else:
-                self._tell(e, "Its event is in the calendar no more", context.now)
+                self._tell(e, f"{_GONE}, but it has begun", context.now)
         return strange
 
     def _keep(
@@ -120,11 +120,12 @@ class CalendarController:
             self.promises.change(held, order, context)
             self.store.add_event(held.eviction_id, None, context.now, "Its event in the calendar has changed.")
         elif held.state not in ENDING:
-            self._tell(held, f"Its event in the calendar has changed ({_shown(order)})", context.now)
+            what = f"Its event in the calendar has changed ({_shown(order)}), but nodes are held already"
+            self._tell(held, what, context.now)
 
     def _tell(self, e: Promise, what: str, now: datetime) -> None:
-        """Once, of a promise for which nodes are held already."""
-        text = f"{what}, but nodes are held already: it stays as it is ({_to_cancel(e)})."
+        """Once, of a promise that stays as it is."""
+        text = f"{what}: it stays as it is ({_to_cancel(e)})."
         if all(step.detail != text for step in self.store.steps(e.eviction_id)):
             self.store.add_event(e.eviction_id, None, now, text)
 
