@@ -186,6 +186,18 @@ def test_past_events_are_ignored_and_far_ones_wait(calendar: Calendar) -> None:
     assert "has passed" in calendar.told()
 
 
+def test_what_was_promised_stays_when_the_calendar_is_looked_at_less_far_ahead(calendar: Calendar) -> None:
+    day = 86_400
+    calendar.write(near=f"{day} for 2", far=f"{20 * day} for 3")
+    world = calendar.world
+    promises = world.config.promises.model_copy(update={"calendar_ahead": 10.0 * day})
+    world.config = world.config.model_copy(update={"promises": promises})
+    world.store.close()
+    world.start_daemon()
+    calendar.write(far=f"{20 * day} for 3")
+    assert calendar.nodes() == {"far": 3}
+
+
 def test_in_observe_mode_nothing_is_promised(make_world: Callable[..., World], tmp_path: Path) -> None:
     file = tmp_path / "beam.ics"
     watching = Calendar(make_world(config=config("observe", promises={"calendar": str(file)})), file)

@@ -90,12 +90,13 @@ class CalendarController:
     ) -> list[str]:
         """First of all: the nodes may be wanted for another event. What stays because this host never had its event."""
         strange: list[str] = []
+        looked_at = context.now + timedelta(seconds=context.config.promises.calendar_ahead)
         for key, e in held.items():
             uid = uid_of(key)
             if key in read.contents.wanted or uid in read.contents.unclear | outdated:
                 continue
-            if e.order.until <= context.now or e.state in ENDING:
-                continue
+            if e.order.until <= context.now or e.order.at > looked_at or e.state in ENDING:
+                continue  # ``calendar_ahead`` may have been longer when it was made
             if uid not in read.contents.uids and not memory.taken_out(uid, self.host, read):
                 why = f"is for event {key}, which the file on {self.host} has never had"
                 strange.append(f"promise {e.eviction_id} {why}: it stays ({_to_cancel(e)})")

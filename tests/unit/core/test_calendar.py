@@ -69,6 +69,11 @@ def test_a_zone_keeps_the_clock_on_the_wall_over_the_change_of_clocks() -> None:
 def test_zones_of_the_file_itself_and_of_outlook() -> None:
     outlook = ("DTSTART;TZID=W. Europe Standard Time:20270322T080000", "DURATION:PT1H")
     assert at(*outlook) == ["03-22 07:00+1h"]
+    offsets = "DTSTART:19700101T000000\r\nTZOFFSETFROM:+0530\r\nTZOFFSETTO:+0530"
+    zone = f"BEGIN:VTIMEZONE\r\nTZID:Site Time\r\nBEGIN:STANDARD\r\n{offsets}\r\nEND:STANDARD\r\nEND:VTIMEZONE"
+    own = event("DTSTART;TZID=Site Time:20270322T080000", "DURATION:PT1H", times=False)
+    for parts in ((zone, own), (own, zone)):
+        assert times(read(*parts)) == ["03-22 02:30+1h"]
 
 
 def test_whole_days_and_times_without_a_zone_are_those_of_this_machine() -> None:
@@ -76,6 +81,39 @@ def test_whole_days_and_times_without_a_zone_are_those_of_this_machine() -> None
     assert at("DTSTART;VALUE=DATE:20270310") == [f"{midnight:%m-%d %H:%M}+24h"]
     assert at("DTSTART;VALUE=DATE:20270310", "DTEND;VALUE=DATE:20270312") == [f"{midnight:%m-%d %H:%M}+48h"]
     assert at("DTSTART:20270310T080000", "DURATION:PT2H") == [f"{morning:%m-%d %H:%M}+2h"]
+    daily = [f"{midnight + timedelta(days=day):%m-%d %H:%M}+24h" for day in (0, 2)]
+    days = "DTSTART;VALUE=DATE:20270310"
+    assert at(days, "RRULE:FREQ=DAILY;UNTIL=20270312", "EXDATE;VALUE=DATE:20270311") == daily
+    assert at(days, "RRULE:FREQ=DAILY;COUNT=3", "EXDATE;VALUE=DATE:20270311") == daily
+    mornings = [f"{morning + timedelta(days=day):%m-%d %H:%M}+2h" for day in (0, 2)]
+    floating = ("DTSTART:20270310T080000", "DURATION:PT2H", "EXDATE:20270311T080000")
+    assert at(*floating, "RRULE:FREQ=DAILY;UNTIL=20270312T080000") == mornings
+
+
+def test_a_file_as_programs_export_it() -> None:
+    """Folded lines, HTML, a zone with changes of clocks, alarms, attendees, and properties that mean nothing here."""
+    text = calendar(
+        "X-WR-CALNAME:Beam times", "X-WR-TIMEZONE:Europe/Berlin",
+        "BEGIN:VTIMEZONE", "TZID:Europe/Berlin", "X-LIC-LOCATION:Europe/Berlin",
+        "BEGIN:DAYLIGHT", "TZOFFSETFROM:+0100", "TZOFFSETTO:+0200", "TZNAME:CEST", "DTSTART:19700329T020000",
+        "RRULE:FREQ=YEARLY;BYMONTH=3;BYDAY=-1SU", "END:DAYLIGHT",
+        "BEGIN:STANDARD", "TZOFFSETFROM:+0200", "TZOFFSETTO:+0100", "TZNAME:CET", "DTSTART:19701025T030000",
+        "RRULE:FREQ=YEARLY;BYMONTH=10;BYDAY=-1SU", "END:STANDARD", "END:VTIMEZONE",
+        "BEGIN:VEVENT", "DTSTAMP:20270201T101010Z", "UID:0a1b2c3d@google.com", "CREATED:20270131T090000Z",
+        "DTSTART;TZID=Europe/Berlin:20270329T080000", "DTEND;TZID=Europe/Berlin:20270329T160000",
+        'ATTENDEE;CUTYPE=INDIVIDUAL;ROLE=REQ-PARTICIPANT;CN="Ann, B.":mailto:ann@site',
+        "DESCRIPTION:<span>nodes: 16</span><br>partition: ba", " tch<br>users: beam&nbsp\\;",
+        "LOCATION:", "SEQUENCE:2", "LAST-MODIFIED:20270201T100000Z", "STATUS:CONFIRMED",
+        "SUMMARY:Beam time 42 \u2013 Mü",
+        " ller", "TRANSP:OPAQUE", "BEGIN:VALARM", "ACTION:DISPLAY", "DESCRIPTION:nodes: 3", "TRIGGER:-P0DT0H30M0S",
+        "END:VALARM", "END:VEVENT",
+    )  # fmt: skip
+    found = read_calendar(text, NOW, 60 * DAY_S)
+    assert times(found) == ["03-29 06:00+8h"]
+    ((key, wish),) = found.wanted.items()
+    assert (wish.nodes, wish.partition, wish.users) == (16, "batch", ("beam",))
+    assert wish.reason == "Beam time 42 \u2013 Müller"
+    assert found.versions == {key: (2, "20270201T100000Z")}
 
 
 def test_repetitions_with_exceptions_additions_and_a_moved_time() -> None:
