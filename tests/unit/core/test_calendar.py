@@ -246,6 +246,23 @@ def test_versions_are_those_that_events_say() -> None:
     }  # fmt: skip
 
 
+def test_rules_that_never_hold_take_little_time_whatever_their_number() -> None:
+    never = ("DTSTART:20270310T080000Z", "DURATION:PT1H", "RRULE:FREQ=MONTHLY;BYDAY=MO;BYSETPOS=6")
+    found = read(*(event(*never, uid=f"u{number}", times=False) for number in range(99)), event(uid="single"))
+    assert set(found.wanted) == {"single"}
+    assert sum("its rule holds at no time" in told for told in found.complaints) == 4
+    assert sum("the rules of 4 events before it hold at no time" in told for told in found.complaints) == 95
+
+
+def test_a_rule_that_ends_before_it_holds_leaves_the_first_time() -> None:
+    """So write programs that split what repeats."""
+    assert at("DTSTART:20270310T080000Z", "DURATION:PT1H", "RRULE:FREQ=WEEKLY;BYDAY=MO;UNTIL=20270312T000000Z") == [
+        "03-10 08:00+1h"
+    ]
+    ended = ("DTSTART:20000101T080000Z", "DURATION:PT1H", "RRULE:FREQ=DAILY;UNTIL=20010101T000000Z")
+    assert at(*ended) == []
+
+
 def test_repetitions_from_long_ago_go_on() -> None:
     old = ("DTSTART:20000101T080000Z", "DURATION:PT1H", "RRULE:FREQ=DAILY")
     found = read(event(*old, times=False), ahead_days=2)
