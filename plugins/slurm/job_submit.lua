@@ -7,6 +7,7 @@
 --     write Comments themselves, so a rule with `comment = true` alone would make every job urgent that claims it.)
 --   * Where CHECKPOINTER is set, every batch job runs under the launcher, so that Clearway can have it saved
 --     (docs/howto/transparent-checkpoints.md). Off by default.
+--   * Where WAKE_FILE is set, the daemon is told of an urgent job at once (daemon.wake_file). Off by default.
 --
 -- Written for the Lua of slurmctld (5.1 to 5.4). It never raises an error, because an error here would refuse jobs.
 
@@ -18,6 +19,10 @@ local LONGEST_MAX_DELAY_S = 24 * 3600
 -- Transparent checkpoints: "dmtcp" or "criu"; nil leaves every job unchanged. LAUNCHER is its path on all nodes.
 local CHECKPOINTER = nil
 local LAUNCHER = "/usr/local/bin/clearway-run"
+
+-- The daemon sees an urgent job at once where it can read this file; nil: after its pause of daemon.poll_interval. In a
+-- local folder to which only SlurmUser can write: slurmctld would follow a link, and wait for who reads a pipe.
+local WAKE_FILE = nil
 
 local UNIT_S = { d = 86400, h = 3600, m = 60, s = 1 }
 local TOKEN = "[ \t\n\v\f\r]clearway:([^ \t\n\v\f\r]*)" -- not %s, which differs by slurmctld's locale
@@ -123,6 +128,14 @@ function clearway.under_launcher(script)
    return first .. preamble .. rest
 end
 
+function clearway.wake_daemon()
+   local file = WAKE_FILE ~= nil and io.open(WAKE_FILE, "w")
+   if file then
+      file:write(os.time(), "\n")
+      file:close()
+   end
+end
+
 function clearway.submit(job_desc)
    local urgent = clearway.is_urgent(job_desc.partition, job_desc.qos)
    local objection = clearway.objection(job_desc.comment, urgent)
@@ -134,6 +147,9 @@ function clearway.submit(job_desc)
       local token = "clearway:max_delay=" .. DEFAULT_MAX_DELAY
       local comment = job_desc.comment
       job_desc.comment = (comment == nil or comment == "") and token or (comment .. " " .. token)
+   end
+   if urgent then
+      clearway.wake_daemon()
    end
    if CHECKPOINTER ~= nil and not urgent and not clearway.speaks_of_checkpoints(job_desc.comment) then
       local script = clearway.under_launcher(job_desc.script)

@@ -2,7 +2,7 @@
 
 Run with ``pytest tests/benchmarks/bench_batches.py -s`` as root on a machine with Slurm. All nodes are full with jobs
 of one node each. From sbatch to RUNNING, most of the time goes into the end of 200 jobs, which both ask for.
-Clearway's time includes the pause between two of its cycles. CLEARWAY_BENCH_NODES changes the number of nodes.
+Clearway is woken by job_submit.lua. CLEARWAY_BENCH_NODES changes the number of nodes.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ URGENT_NODES = NODES // 2
 MOST_TIMES_SLURM = 1.1
 LONGEST_CYCLE_S = 1.0
 WAIT_S = 300.0
+SCRIPT = Path(__file__).parents[2] / "plugins" / "slurm" / "job_submit.lua"
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,25 @@ def cluster() -> Iterator[SlurmCluster]:
         "PartitionName=top Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=100",
     )
     with SlurmCluster(nodes=NODES, cpus=1, memory_mib=100, extra_conf=settings) as started:
+        with_wake_file(started)
         yield started
+
+
+def with_wake_file(cluster: SlurmCluster) -> None:
+    """As docs/howto/urgent-jobs.md says."""
+    script = SCRIPT.read_text()
+    assert "WAKE_FILE = nil" in script
+    cluster.stop_controller()
+    (cluster.root / "job_submit.lua").write_text(
+        script.replace("WAKE_FILE = nil", f'WAKE_FILE = "{wake_file(cluster)}"')
+    )
+    with cluster.conf.open("a") as conf:
+        conf.write("JobSubmitPlugins=lua\n")
+    cluster.start_controller()
+
+
+def wake_file(cluster: SlurmCluster) -> Path:
+    return cluster.root / "state" / "wake"  # SlurmUser alone can write there
 
 
 def fill(cluster: SlurmCluster) -> dict[str, float]:
@@ -103,7 +122,8 @@ def test_urgent_job_beside_slurms_own_preemption(cluster: SlurmCluster, tmp_path
     config = config_text(
         tmp_path,
         cluster.conf,
-        daemon='mode = "automatic"',  # with the pauses that are set by default
+        # With the pauses that are set by default.
+        daemon=f'mode = "automatic"\nwake_file = "{wake_file(cluster)}"',
         candidates="min_runtime = 1",
         execution="kill_allowance = 12",
         costs="checkpoint_overhead = 3",

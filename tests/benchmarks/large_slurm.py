@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import resource
 import stat
 import subprocess
 import sys
@@ -221,8 +220,13 @@ def run_daemon(folder: Path) -> None:
         spent = time.process_time() - begin
         loop.settle()  # as ``Loop.run`` does, between two cycles
         size = (len(report.snapshot.jobs), len(report.snapshot.nodes), len(report.open_evictions))
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(json.dumps(asdict(Cycled(spent, most, *size))), flush=True)
+        print(json.dumps(asdict(Cycled(spent, _most_mib(), *size))), flush=True)
+
+
+def _most_mib() -> float:
+    """Memory of this process at most so far; what getrusage tells begins with that of the process that started it."""
+    (told,) = re.findall(r"^VmHWM:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(told) / 1024
 
 
 def split_s(folder: Path) -> float:

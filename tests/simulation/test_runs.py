@@ -100,11 +100,11 @@ def test_a_job_that_takes_its_offer_back_before_the_signal_is_not_signalled(worl
     job = world.submit(replace(SAVER, trap_s=0.0), on=("n1",), ran_s=900, comment=SAVES)
     fresh = world.backend.look_at
 
-    def jobs_now(job_ids: Sequence[str]) -> tuple[Mapping[str, Job], Failures]:
+    def jobs_now(job_ids: Sequence[str], *, whole: bool = False) -> tuple[Mapping[str, Job], Failures]:
         for job_id in job_ids:
             entry = world.cluster.jobs[job_id]
             entry.job = replace(entry.job, comment="clearway:run=0,checkpoint=none")
-        return fresh(job_ids)
+        return fresh(job_ids, whole=whole)
 
     world.backend.look_at = jobs_now  # type: ignore[method-assign]
     ask(world, "n1")
@@ -121,12 +121,12 @@ def test_the_signal_is_the_one_that_the_job_names_now(world: World) -> None:
     sent: list[tuple[str, bool]] = []
     fresh = world.backend.look_at
 
-    def jobs_now(job_ids: Sequence[str]) -> tuple[Mapping[str, Job], Failures]:
+    def jobs_now(job_ids: Sequence[str], *, whole: bool = False) -> tuple[Mapping[str, Job], Failures]:
         for job_id in job_ids:
             entry = world.cluster.jobs[job_id]
             if entry.asked_at is None:
                 entry.job = replace(entry.job, comment="clearway:run=0,checkpoint=signal,signal=USR2,to=steps")
-        return fresh(job_ids)
+        return fresh(job_ids, whole=whole)
 
     given = world.backend.signal
 

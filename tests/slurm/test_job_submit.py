@@ -222,3 +222,24 @@ def test_a_transparent_job_ends_with_its_own_exit_code(transparent: SlurmCluster
     job_id = transparent.sbatch("#!/bin/sh\nexit 7\n", "-n1", f"--chdir={transparent.work}", user="cwalice")
     transparent.wait_state(job_id, "FAILED")
     assert transparent.job(job_id)["ExitCode"] == "7:0"
+
+
+# -- the wake file -------------------------------------------------------------------------------------------------
+
+
+def test_an_urgent_job_alone_wakes_the_daemon() -> None:
+    """Its change ends the daemon's pause (tests/simulation/test_wake_file.py)."""
+    script = SCRIPT.read_text()
+    assert "local WAKE_FILE = nil" in script
+    with cluster_with(script.replace("WAKE_FILE = nil", 'WAKE_FILE = "@WORK@/wake/file"')) as cluster:
+        folder = cluster.work / "wake"
+        cluster.sbatch("true", "-n1", "-p", "urgent", user="cwalice")  # taken where the folder is not there as well
+        folder.mkdir()
+        folder.chmod(0o777)
+        cluster.sbatch("true", "-n1", user="cwalice")
+        refusal(cluster, "-p", "urgent", "--comment=clearway:max_delay=soon")
+        assert not (folder / "file").exists()
+        cluster.sbatch("true", "-n1", "-p", "urgent", user="cwalice")
+        first = (folder / "file").stat().st_mtime_ns
+        cluster.sbatch("true", "-n1", "-p", "urgent", user="cwalice")
+        assert (folder / "file").stat().st_mtime_ns > first

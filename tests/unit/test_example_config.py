@@ -13,6 +13,7 @@ from clearway.config.configuration import Config, Mode, PreemptorRule, parse_con
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "clearway.toml"
 NO_DEFAULT = {
+    "daemon.wake_file",
     "slurm.conf",
     "slurm.act_on_release",
     "slurm.rest_token_file",

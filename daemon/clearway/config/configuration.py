@@ -60,6 +60,11 @@ class DaemonConfig(_Section):
         Path("/var/lib/clearway/halt"),
         "while this file exists, Clearway gives Slurm no command (as after clearway halt); None: no such file",
     )
+    wake_file: Path | None = _key(
+        None,
+        "a change of this file ends the pause between two cycles, so that an urgent job is seen at once; "
+        "job_submit.lua writes to it; None: no such file",
+    )
     log_format: Literal["json", "text"] = _key("text", "one line a cycle, as text or as JSON")
 
 

@@ -81,6 +81,10 @@ class Executor:
         """Whether commands for jobs wait only because the cycle of this time has been long enough."""
         return self._pace.in_arrears(cycle)
 
+    def put_off(self, cycle: datetime) -> None:
+        """The cycle of this time has been long enough: what is to be done waits for the next."""
+        self._pace.put_off(cycle)
+
     def advance(self, operation: O, cycle: CycleContext) -> O:
         """As many steps as this snapshot allows; returns where the operation stands afterwards."""
         others = tuple(other for other in self._operations.others(operation) if other.state.acting)
@@ -128,7 +132,7 @@ class Executor:
             if phase is None:
                 return e, True
             refused = self._lately(self._failed_at, e, cycle.now)
-            if phase.command in refused or (phase.command is not None and self._gate.closed()):
+            if phase.command is not None and (phase.command in refused or not self._may_act(cycle)):
                 return e, False
             before, e = e, self._enter(e, phase, cycle.now, cycle.snapshot)
             if phase.command is None:
@@ -136,7 +140,7 @@ class Executor:
                     return e, True
                 continue
             target = lifecycle.target(e, phase.command, cycle.snapshot)
-            error = self._commander.give(e, phase.command, cycle.now, target)
+            error = self._pace.whole(partial(self._commander.give, e, phase.command, cycle.now, target))
             if isinstance(error, HaltedError):
                 return e, False
             if error is not None:
@@ -145,6 +149,9 @@ class Executor:
                 return (e if instead is None else self._enter(e, instead, cycle.now, None)), False
             done.add(phase.command)
         return e, True
+
+    def _may_act(self, cycle: CycleContext) -> bool:
+        return not self._gate.closed() and self._pace.open_for_whole(cycle.now)
 
     def _lately(
         self, failed_at: Mapping[tuple[int, Command], datetime], e: Operation, now: datetime

@@ -32,6 +32,10 @@ class PlanningTime:
         running_s = 0.0 if self._since is None else self._clock.monotonic() - self._since
         return share * self.limit_s - self._spent_s - running_s
 
+    def charge(self, seconds: float) -> None:
+        """What is under way took so long in all, with its commands: of that counts what others can do without."""
+        self._spent_s = max(self._spent_s, min(seconds, UNDER_WAY * self.limit_s))
+
     @contextmanager
     def spending(self) -> Iterator[None]:
         """What is done meanwhile counts, once."""

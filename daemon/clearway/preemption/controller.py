@@ -1,6 +1,6 @@
 """Plans for waiting jobs, urgent ones and those that eternal jobs give way to, and begins what was planned."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -46,6 +46,8 @@ _SLURM_PREEMPTS_S = 30.0
 _ANSWERS_WITHIN_S = 3.0
 _FRESH_FOR_S = 1.0  # so old may the look be that plans are checked against before they are stored
 _BEGINS_IN = 0.5  # of the time for planning as well
+_OTHERS_IN = 0.6  # of it: where several plans were made, the others are stored and begun in the next cycle
+_STORES_IN = 0.25  # of it have the others at least, so that few plans are made in vain
 _CHANGED = "the cluster changed while the plan was made"
 _FAILED = "Clearway failed at a plan for it and tries again later; see the log"
 _FAILED_TOGETHER = "Clearway failed at a plan for several jobs at once; it is planned for in its turn"
@@ -57,15 +59,20 @@ _Stored = tuple[Preemptor, Eviction, ClusterSnapshot | None]
 class _FreshLook:
     """The cluster after plans were made, for all of them: nothing is done before all of them are stored."""
 
-    def __init__(self, backend: SlurmBackend, clock: Clock) -> None:
-        self._backend, self._clock = backend, clock
-        self._seen: ClusterSnapshot | None = None
+    def __init__(self, backend: SlurmBackend, clock: Clock, preemptors: Sequence[str]) -> None:
+        self._backend, self._clock, self._preemptors = backend, clock, preemptors
+        self._seen: tuple[Mapping[str, Job], ClusterSnapshot] | None = None
         self._at_s = 0.0
 
-    def snapshot(self) -> ClusterSnapshot:
+    def take(self) -> tuple[Mapping[str, Job], ClusterSnapshot]:
+        """The preemptors that could be looked at, by id, and the cluster.
+
+        A snapshot alone may know a preemptor's excluded nodes, and the limit of its array, from earlier.
+        """
         now_s = self._clock.monotonic()
         if self._seen is None or now_s - self._at_s > _FRESH_FOR_S:
-            self._seen, self._at_s = self._backend.snapshot(), now_s
+            preemptors, _ = self._backend.look_at(self._preemptors, whole=True)
+            self._seen, self._at_s = (preemptors, self._backend.snapshot()), now_s
         return self._seen
 
 
@@ -214,14 +221,18 @@ class PreemptionController:
         told = []
         begun: list[_Stored] = []
         changed = False
-        look = _FreshLook(self.backend, self.clock)
+        served = [preemptor.job.job_id for preemptor, plan in plans if isinstance(plan, Plan)]
+        look = _FreshLook(self.backend, self.clock, served)
+        time, began_s = self.basis.time, self.clock.monotonic()
         for preemptor, plan in plans:
             if isinstance(plan, NoPlan):
                 if preemptor.job.job_id in self.proposals.outdated:
                     self.proposals.put_aside(preemptor.job.job_id, context)
                 told.append(Waiting(preemptor, None, plan.why))
                 continue
-            if begun and self.basis.time.left_s() <= 0:  # those before it do not depend on it
+            late = time.left_s() <= (1 - _OTHERS_IN) * time.limit_s
+            if begun and late and self.clock.monotonic() - began_s >= _STORES_IN * time.limit_s:
+                self.executor.put_off(context.now)  # those before it do not depend on it
                 self.turns.missed(preemptor)
                 told.append(Waiting(preemptor, None, LATER))
                 continue
@@ -262,10 +273,15 @@ class PreemptionController:
 
         Slurm would start the other preemptor on any of the nodes that become free, as long as no placement keeps them.
         """
+        time = self.basis.time
+        least_left_s = -_BEGINS_IN * time.limit_s
         for preemptor, planned, seen in reversed(begun):
             eviction = planned
             # Where time is up the next cycle begins it, in the same order: what is stored is carried on first.
-            if seen is not None and self.basis.time.left_s() > -_BEGINS_IN * self.basis.time.limit_s:
+            if seen is not None and time.left_s() <= least_left_s:
+                self.executor.put_off(context.now)
+            elif seen is not None:
+                least_left_s = (1 - _OTHERS_IN) * time.limit_s
                 context.alive()
                 advance = partial(self.executor.advance, planned, replace(context, snapshot=seen))
                 ident = str(planned.eviction_id)
@@ -319,9 +335,8 @@ class PreemptionController:
         state = FIRST_STATE[Mode.APPROVE if asked else mode]
         fresh = None
         if state is EvictionState.PLACING:
-            # A snapshot may know its excluded nodes, and the limit of its array, from earlier.
-            preemptor = self.backend.job(plan.preemptor.job_id)
-            fresh = look.snapshot()  # the plan aged while it was made
+            preemptors, fresh = look.take()  # the plan aged while it was made
+            preemptor = preemptors.get(plan.preemptor.job_id)
             excluded = preemptor is None or set(preemptor.excluded_nodes) & set(plan.placement_nodes)
             if excluded or plan_misfit(plan, fresh, promised_by(self.operations.all())):
                 return None

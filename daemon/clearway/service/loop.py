@@ -4,6 +4,7 @@
 """
 
 import gc
+import importlib
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +18,7 @@ from clearway.service.clock_watch import ClockWatch
 from clearway.service.cycle import Cycle, Parts
 from clearway.service.leadership import Leadership
 from clearway.service.status_record import StatusRecord
+from clearway.service.wake_file import LOOKS_EVERY_S, WakeFile
 
 _SETTLES_EVERY_S = 3600.0
 
@@ -37,6 +39,9 @@ class Loop:
         self._assemble = assemble
         self._next_config: Config | None = None
         self._wake = threading.Event()
+        self._wake_file = WakeFile(config.daemon.wake_file)
+        self._file_wakes_from_s = 0.0  # of the clock's monotonic: before, it ends no pause
+        self._woken_by_file = False  # since the newest cycle
         self._clock_watch = ClockWatch(parts.clock, parts.store.server_time)
         self._status = StatusRecord(parts.store, parts.clock)
         self.config = config
@@ -62,6 +67,7 @@ class Loop:
         if config is not None:
             self._cycle = self._assemble(config, self.parts, self.leadership)
             self.config = config
+            self._wake_file = WakeFile(config.daemon.wake_file)
         under_way = self.report is not None and any(e.state.acting for e in self.report.open_evictions)
         doubt = partial(self._clock_watch.doubt, under_way=under_way)
         self.report = self._cycle.run(self.report, self._alive, doubt, lambda: self._clock_watch.step_s)
@@ -85,9 +91,10 @@ class Loop:
         self.settle()
         while not stop.is_set():
             try:
-                in_arrears = self.cycle().in_arrears
+                pause_s = self._pause_after(self.cycle())
                 beat()
-                pause_ends = self.parts.clock.monotonic() + (0.0 if in_arrears else self._pause_s)
+                self._file_wakes_from_s = self.parts.clock.monotonic() + self.config.daemon.active_interval
+                pause_ends = self.parts.clock.monotonic() + pause_s
                 self.settle()
                 self.explain(pause_ends)
             except (Exception, CycleEndedError) as error:  # noqa: BLE001 - whatever makes one fail, the next must run
@@ -98,6 +105,8 @@ class Loop:
     def settle(self) -> None:
         """Tell the garbage collector what stays: the code, and once they are there the records of a whole cluster.
 
+        The solver's code as well: to load it takes 0.4 s, which a cycle that plans for several jobs does not have.
+
         Otherwise it goes through all of them in the middle of a cycle that makes many objects, as one that plans does
         (with 60,000 jobs twice, 0.15 s each). Records are no part of a cycle of references, so they go all the same
         when others come. What is left over of such cycles is found every hour, between two cycles.
@@ -106,6 +115,7 @@ class Loop:
         if self._settled is not None and self._settled[0] == known and now - self._settled[1] < _SETTLES_EVERY_S:
             return
         self._settled = known, now
+        importlib.import_module("scipy.optimize")
         gc.unfreeze()
         gc.collect()
         gc.freeze()
@@ -115,10 +125,31 @@ class Loop:
         left_s = max(0.0, ends - self.parts.clock.monotonic())
         while left_s > 0:
             part_s = min(left_s, self.leadership.standby_pause_s)
-            if self._wake.wait(part_s) or not self._kept():
+            if self._woken_within(part_s) or not self._kept():
                 break
             left_s -= part_s
         self._wake.clear()
+
+    def _woken_within(self, seconds: float) -> bool:
+        looks_every_s = seconds if self._wake_file.path is None else LOOKS_EVERY_S
+        while not self._woken() and seconds > 0:
+            part_s = min(seconds, looks_every_s)
+            self._wake.wait(part_s)
+            seconds -= part_s
+        return self._wake.is_set()
+
+    def _woken(self) -> bool:
+        if self.parts.clock.monotonic() >= self._file_wakes_from_s and self._wake_file.changed():
+            self._woken_by_file = True
+            self._wake.set()
+        return self._wake.is_set()
+
+    def _pause_after(self, report: CycleReport) -> float:
+        """None at all while commands wait. The file may change before the job can be seen: then a short one."""
+        again_soon, self._woken_by_file = self._woken_by_file, False
+        if report.in_arrears:
+            return 0.0
+        return min(self._pause_s, self.config.daemon.active_interval) if again_soon else self._pause_s
 
     def _kept(self) -> bool:
         """False: the next cycle should begin at once."""
@@ -137,11 +168,11 @@ class Loop:
     def explain(self, until: float) -> None:
         """Find out for stored plans what else could have been decided; only the daemon that acts does it.
 
-        ``until`` is a time of the clock's ``monotonic``; a call to ``wake`` ends it sooner.
+        ``until`` is a time of the clock's ``monotonic``; ``wake`` and the wake file end it sooner.
         """
         if self.report is not None and self.leadership.epoch is not None and not self.leadership.observes:
             self.explainer.work(
                 self.parts.clock.now(),
                 self.config.planning.explanation_time,
-                lambda: self.parts.clock.monotonic() < until and not self._wake.is_set() and self.leadership.kept(),
+                lambda: self.parts.clock.monotonic() < until and not self._woken() and self.leadership.kept(),
             )

@@ -62,7 +62,7 @@ class SimulatedBackend:
         entry = self._now().jobs.get(job_id)
         return entry.job if entry else None
 
-    def look_at(self, job_ids: Sequence[str]) -> tuple[Mapping[str, Job], Failures]:
+    def look_at(self, job_ids: Sequence[str], *, whole: bool = False) -> tuple[Mapping[str, Job], Failures]:  # noqa: ARG002
         jobs = self._now().jobs
         return {job_id: jobs[job_id].job for job_id in job_ids if job_id in jobs}, {}
 

@@ -7,8 +7,7 @@ its nodes. It decides nothing for Clearway.
 """
 
 import heapq
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from math import inf
@@ -17,7 +16,7 @@ from typing import Any
 from clearway.model.cluster import AdminLevel, Job, JobState, Node, Reservation
 from clearway.model.limits import Limits
 from clearway.simulation.file_system import FileSystem
-from clearway.simulation.first_fit import FreeResources, first_fit
+from clearway.simulation.first_fit import FreeResources, Kept, first_fit
 from clearway.simulation.jobs import HOLD_S, Program, SimulatedJob
 
 REQUEUE_DELAY_S = 121.0
@@ -323,19 +322,19 @@ class SimulatedCluster:
         free = {name for name, cpus in self.free.cpus.items() if cpus > 0 and self.nodes[name].available}
         if not free:
             return
-        reserved = list(self.reservations.values())
+        kept = Kept(self.jobs.values(), self.reservations, self.now)
         pending = [e for e in self.jobs.values() if e.job.state is JobState.PENDING and self._may_start(e.job)]
         for entry in sorted(pending, key=lambda e: (-e.job.priority, e.job.submit_time, int(e.job.job_id))):
             if not free:
                 return
             if entry.job.het_job_id is not None:
-                self._start_components(entry, free, reserved)
+                self._start_components(entry, free, kept)
                 continue
-            while entry.job.state is JobState.PENDING and (nodes := self._fit(entry, free, reserved)):
+            while entry.job.state is JobState.PENDING and (nodes := self._fit(entry, free, kept)):
                 self._start(self._next_task(entry), nodes, self.now)
                 free.difference_update(name for name in nodes if self.free.cpus[name] <= 0)
 
-    def _start_components(self, entry: SimulatedJob, free: set[str], reserved: Sequence[Reservation]) -> None:
+    def _start_components(self, entry: SimulatedJob, free: set[str], kept: Kept) -> None:
         """All components of a heterogeneous job, or none; with the first one."""
         parts = [e for e in self.jobs.values() if e.job.het_job_id == entry.job.het_job_id]
         waiting = [e for e in parts if e.job.state is JobState.PENDING and self._may_start(e.job)]
@@ -344,7 +343,7 @@ class SimulatedCluster:
         found: list[tuple[SimulatedJob, tuple[str, ...]]] = []
         left = set(free)
         for part in waiting:
-            nodes = self._fit(part, left, reserved)
+            nodes = self._fit(part, left, kept)
             if not nodes:
                 return
             left.difference_update(nodes)
@@ -369,25 +368,13 @@ class SimulatedCluster:
         waits = job.eligible_time is not None and job.eligible_time > self.now
         return job.priority > 0 and not waits and not (job.reservation and job.reservation not in self.reservations)
 
-    def _in_the_way(self, job: Job, reservation: Reservation) -> bool:
-        """Whether it keeps out a job that does not ask for it: one that would not have ended when it begins."""
-        limit_s = job.time_limit_s
-        return limit_s is None or self.now + timedelta(seconds=limit_s) > reservation.start_time
-
-    def _fit(self, entry: SimulatedJob, free: set[str], reserved: Sequence[Reservation]) -> tuple[str, ...]:
+    def _fit(self, entry: SimulatedJob, free: set[str], kept: Kept) -> tuple[str, ...]:
         job = entry.job
         tasks = (e.job for e in self.jobs.values() if job.array_limit and e.job.array_job_id == job.array_job_id)
         if job.array_limit and sum(each.state.holds_nodes for each in tasks) >= job.array_limit:
             return ()
-        if job.reservation:
-            names = free & set(self.reservations[job.reservation].nodes)
-        else:
-            names = free - {name for each in reserved if self._in_the_way(job, each) for name in each.nodes}
+        names = kept.open_to(job, free)
         if len(names) < job.num_nodes:
             return ()
-        kept_mib: Counter[str] = Counter()
-        for other in self.jobs.values():
-            if other.job.state is JobState.SUSPENDED:
-                kept_mib.update(dict.fromkeys(other.job.nodes, other.job.memory_mib))
-        fitting = [name for name in names if self.free.fits(entry, self.nodes[name], kept_mib[name])]
+        fitting = [name for name in names if self.free.fits(entry, self.nodes[name], kept.memory_mib[name])]
         return tuple(first_fit(job, fitting, list(self.nodes), self.switch_of))

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 
-from clearway.model.cluster import Job, Node
+from clearway.model.cluster import Job, JobState, Node, Reservation
 from clearway.simulation.jobs import SimulatedJob
 
 
@@ -85,6 +86,30 @@ class FreeResources:
             sum(number for each, number in free.items() if gpu_type in ("", each)) >= count
             for gpu_type, count in entry.job.gpus or ()
         )
+
+
+class Kept:
+    """What jobs that start now cannot have, read once for all of them: memory of suspended jobs, and reserved nodes."""
+
+    def __init__(self, jobs: Iterable[SimulatedJob], reservations: Mapping[str, Reservation], now: datetime) -> None:
+        self._now = now
+        self._reservations = dict(reservations)
+        self._by_limit_s: dict[float | None, frozenset[str]] = {}
+        self.memory_mib: Counter[str] = Counter()
+        for entry in jobs:
+            if entry.job.state is JobState.SUSPENDED:
+                self.memory_mib.update(dict.fromkeys(entry.job.nodes, entry.job.memory_mib))
+
+    def open_to(self, job: Job, free: set[str]) -> set[str]:
+        """Of the free nodes those of its reservation, or those of none that would begin before the job has to end."""
+        if job.reservation:
+            return free & set(self._reservations[job.reservation].nodes)
+        limit_s = job.time_limit_s
+        if limit_s not in self._by_limit_s:
+            end = None if limit_s is None else self._now + timedelta(seconds=limit_s)
+            early = (r.nodes for r in self._reservations.values() if end is None or end > r.start_time)
+            self._by_limit_s[limit_s] = frozenset[str]().union(*early)
+        return free - self._by_limit_s[limit_s]
 
 
 def first_fit(

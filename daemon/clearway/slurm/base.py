@@ -79,10 +79,11 @@ class SlurmBackend(Protocol):
     def job(self, job_id: str) -> Job | None:
         """One job, fresh; None when Slurm does not know it (any more)."""
 
-    def look_at(self, job_ids: Sequence[str]) -> tuple[Mapping[str, Job], Failures]:
-        """Many jobs, fresh, in one query where the backend can; jobs that Slurm does not know are absent.
+    def look_at(self, job_ids: Sequence[str], *, whole: bool = False) -> tuple[Mapping[str, Job], Failures]:
+        """Many jobs, fresh, in few queries where the backend can; jobs that Slurm does not know are absent.
 
-        Their excluded nodes are not read. The failures are of jobs that could not be looked at.
+        ``whole``: with their excluded nodes and the limits of their arrays, as by ``job``. The failures are of jobs
+        that could not be looked at.
         """
 
     def change_jobs(self, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:

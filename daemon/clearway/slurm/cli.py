@@ -8,7 +8,7 @@ last task is named by its array and index: its own id would requeue the whole ar
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
@@ -118,15 +118,26 @@ class CliBackend(GuardedBackend):
             raise
 
     def job(self, job_id: str) -> Job | None:
-        found = self._look(job_id)
-        if found is None:
-            return None
-        job, _ = found
-        if job.array_job_id is not None and job.state is JobState.PENDING:
-            job = self._array_tasks.learn_limit(job, self._scontrol("show", "job", job_id))
-        if job.state is JobState.PENDING or (job.state.holds_nodes and job_id not in self._excluded):
-            self._read_excluded(f"--jobs={job_id}")
-        return self._with_excluded(job)
+        seen, failures = CliBackend.look_at(self, (job_id,), whole=True)
+        for error in failures.values():
+            raise error
+        return seen.get(job_id)
+
+    def look_at(self, job_ids: Sequence[str], *, whole: bool = False) -> tuple[Mapping[str, Job], Failures]:
+        seen, failures = super().look_at(job_ids)
+        return ({job.job_id: job for job in self._whole(tuple(seen.values()))} if whole else seen), failures
+
+    def _whole(self, jobs: Sequence[Job]) -> Iterator[Job]:
+        """With what squeue does not say of them in the same columns."""
+        pending = [job for job in jobs if job.state is JobState.PENDING]
+        unread = [job for job in jobs if job.state.holds_nodes and job.job_id not in self._excluded]
+        if asked := [job.job_id for job in (*pending, *unread)]:
+            self._read_excluded(f"--jobs={','.join(asked)}")
+        for job in jobs:
+            told = job
+            if job.array_job_id is not None and job.state is JobState.PENDING:
+                told = self._array_tasks.learn_limit(job, self._scontrol("show", "job", job.job_id))
+            yield self._with_excluded(told)
 
     def reservations(self) -> tuple[Reservation, ...]:
         found, skipped = parse.read_reservations(self._scontrol("show", "reservation"))

@@ -109,7 +109,7 @@ class JobChanges(ABC):
     def change_jobs(self, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
         return self._change_all(change, {job.job_id: job for job in jobs}, signal)
 
-    def look_at(self, job_ids: Sequence[str]) -> tuple[Mapping[str, Job], Failures]:
+    def look_at(self, job_ids: Sequence[str], *, whole: bool = False) -> tuple[Mapping[str, Job], Failures]:  # noqa: ARG002
         seen, failures = self._look_all(job_ids)
         return {job_id: job for job_id, (job, _) in seen.items()}, failures
 
