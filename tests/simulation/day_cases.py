@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
@@ -26,12 +26,21 @@ from clearway.simulation.traces.site_record import RecordedJob, Run, SiteRecord,
 
 FIRST = Path(__file__).with_name("recorded_day")  # on this one faults of the replay were found and mended
 SECOND = Path(__file__).with_name("another_day")  # lived after that, with other jobs
+DELAYS_S = {FIRST: 90, SECOND: 90}
 EXIT_S = 2.16  # from the requeue of a job to its empty nodes: the median of both days, which the daemon knows
-RULES = """\
+PACE = 'mode = "automatic"\npoll_interval = 1\nactive_interval = 0.5\n'
+NEAR = 0.1
+NINE_OF_TEN = 0.9
+FLOOR_S = 2.0  # one second of the daemon's poll, and one of Slurm's times, which are whole seconds
+
+
+def rules(delay_s: int) -> str:
+    """Of the daemon of these days; ``delay_s``: how long most urgent jobs may wait."""
+    return f"""\
 [[preemptors]]
 name = "urgent"
 partition = ["urgent"]
-max_delay = "90s"
+max_delay = {delay_s}
 [candidates]
 min_runtime = 20
 [costs]
@@ -42,11 +51,7 @@ concurrent_checkpoints = 8
 [budget]
 user_evictions_per_hour = 1000
 user_jobs_per_hour = 1000
-"""  # of the daemon of these days
-PACE = 'mode = "automatic"\npoll_interval = 1\nactive_interval = 0.5\n'
-NEAR = 0.1
-NINE_OF_TEN = 0.9
-FLOOR_S = 2.0  # one second of the daemon's poll, and one of Slurm's times, which are whole seconds
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,7 @@ def check(cases: Sequence[DayCase], *, losses: float = NEAR, share: float = NINE
 
 @cache
 def recorded_cases(folder: Path) -> tuple[DayCase, ...]:
-    config = parse_config(f"[daemon]\n{PACE}{RULES}", "the recorded day")
+    config = parse_config(f"[daemon]\n{PACE}{rules(DELAYS_S[folder])}", "the recorded day")
     return tuple(day_cases(folder, config, EXIT_S))
 
 
@@ -115,6 +120,7 @@ def day_cases(folder: Path, config: Config, exit_s: float) -> list[DayCase]:
     """Of a day that ``clearway simulate --save`` has kept in this folder."""
     answers = read_folder(folder)
     site, urgent = read_site(answers, "day"), partial(is_urgent, config)
+    site = replace(site, record=site.record.knowing(urgent))
     placements = read_reservations(answers[RESERVATIONS].replace("clearway_", "placement_"))
     real = as_recorded(site.record, urgent, placements)
     return [DayCase(job_id, told, _replayed(site, job_id, config, exit_s)) for job_id, told in real.items()]

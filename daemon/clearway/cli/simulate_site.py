@@ -56,8 +56,10 @@ def simulate_site(asked: ReplayOptions, settings: Path, output: str, *, quiet: b
     if asked.save is not None:
         site_files.write_folder(asked.save, answers)
     site = site_files.read_site(answers, name)
+    urgent = partial(is_urgent, config)
+    site = replace(site, record=site.record.knowing(urgent))
     if asked.job is not None:
-        site = replace(site, record=site.record.as_of(asked.job, partial(is_urgent, config)))
+        site = replace(site, record=site.record.as_of(asked.job, urgent))
     known = _Known.of(config)
     quiet = quiet or output == "json"
     configure_logging("text", quiet=True)
