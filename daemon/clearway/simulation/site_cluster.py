@@ -81,6 +81,14 @@ class SiteCluster(SimulatedCluster):
         entry.claim(state="saving", asked=int(asked.timestamp()))
         self._at(max(self.now, asked + timedelta(seconds=entry.program.save_s or 0.0)), "saved", entry)
 
+    def _on_saved(self, entry: SimulatedJob) -> None:
+        super()._on_saved(entry)
+        if _has_launcher(entry) and entry.held:
+            entry.claim(took=f"{entry.program.save_s:g}")  # so that the daemon knows it before the job is requeued
+
+    def _on_trapped(self, entry: SimulatedJob) -> None:
+        entry.forget_claims(*(("took",) if _has_launcher(entry) else ()))
+
     def _leave_nodes(self, entry: SimulatedJob, raw_state: str) -> None:
         super()._leave_nodes(entry, raw_state)
         job = entry.job
@@ -243,6 +251,10 @@ class _Pass:
                 free += cpus
                 found[at] = max(found[at], end)
         return found
+
+
+def _has_launcher(entry: SimulatedJob) -> bool:
+    return entry.program.trap_s > 0
 
 
 def _limit_s(job: Job) -> float:
