@@ -3,13 +3,12 @@
 Slurm does not look for the earliest second. It lets the running jobs end in the order of their time limits, all those
 of a window at once, and looks after each window whether the job would fit; each window is twice as long as the one
 before. The job is planned for the end of the last of them, on nodes that may have been free long before. Nodes on
-which another job is planned within its time are left out. If it would start only after a time at which such a plan
-begins or ends, Slurm tries again from that time on.
+which another job is planned within its time are left out. If it would start only after a time at which a plan begins
+or ends, or meet a plan then, Slurm tries again from that time on.
 
 Times are Unix times.
 """
 
-from itertools import pairwise
 from math import ceil, floor, inf
 
 import numpy as np
@@ -38,24 +37,22 @@ class Plans:
 
     def place(self, able: Mask, free_from: Times, count: int, limit_s: float) -> None:
         """Plan a job on so many of the nodes in ``able``; ``free_from``: when each node is free, by the limits."""
-        if np.count_nonzero(able) < count:
-            return
-        for begins, until in self._tries():
+        begins = self._now if np.count_nonzero(able) >= count else inf
+        while begins < inf:
+            until = min((each for each in (*self._begins, *self._ends) if each > begins), default=inf)
             left = np.flatnonzero(able & ~self._taken(begins, begins + limit_s))
             found = planned(self._nodes, left, free_from[left], count, self._now) if len(left) >= count else None
-            if found is None:
+            at = inf if found is None else max(found[0], begins)
+            if found is None or at > until:
+                begins = until
                 continue
-            at = max(found[0], begins)
-            if at <= until:
-                where = np.zeros(len(able), dtype=bool)
-                where[found[1]] = True
-                self.add(*_rounded(at, at + limit_s), where)
-                return
-
-    def _tries(self) -> list[tuple[float, float]]:
-        """From when on, and up to when: between two times nothing changes in what is planned."""
-        times = [self._now, *sorted({each for each in (*self._begins, *self._ends) if each > self._now}), inf]
-        return list(pairwise(times))
+            where = np.zeros(len(able), dtype=bool)
+            where[found[1]] = True
+            if (self._taken(at, at + limit_s) & where).any():
+                begins = at if at > begins else until
+                continue
+            self.add(*_rounded(at, at + limit_s), where)
+            return
 
     def _taken(self, begins: float, ends: float) -> Mask:
         taken: Mask = np.zeros(len(self.first), dtype=bool)
