@@ -239,3 +239,13 @@ def test_the_first_cycle_comes_half_a_poll_after_the_submission() -> None:
     with pytest.raises(InterruptedError):
         replay.run(cycle)
     assert seen == [Config().daemon.poll_interval / 2]
+
+
+def test_a_job_that_stood_for_long_ends_when_it_did() -> None:
+    """Of 130 s it computed 90, and stands no more when the replay begins: 30 s before its end, after 100 s."""
+    replay = replayed(job(ran(100, 230, said(0, 130, 150)), time_limit_s=3_600))
+    cluster = replay.cluster
+    cluster.advance(after(229))
+    assert cluster.jobs["7"].job.state is JobState.RUNNING
+    cluster.advance(after(231))
+    assert cluster.outcomes["7"].ended_at == after(230)

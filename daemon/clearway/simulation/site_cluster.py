@@ -67,8 +67,8 @@ class SiteCluster(SimulatedCluster):
         """It stood since it was asked to save itself, and had done so then; its launcher has held it, or does still."""
         entry = self.jobs[job_id]
         until = saved + timedelta(seconds=HOLD_S)
-        entry.pause(self.now)
-        entry.base_s -= (min(until, self.now) - asked).total_seconds()
+        entry.pause(asked)  # all that it ran may be more than it computes
+        entry.base_s += max(0.0, (self.now - until).total_seconds())
         entry.held = True
         self._foresee_limit(entry)
         self._at(max(self.now, until), "held", entry)
