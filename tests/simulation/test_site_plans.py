@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clearway.simulation.site_nodes import Mask, NodeTable
-from clearway.simulation.site_plans import Plans, planned
+from clearway.simulation.site_plans import Plans, chosen, opening
 from tests.simulation.test_site_replay import machine
 
 NOW = 6_000.0
@@ -30,14 +30,12 @@ def free_from(*after_s: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 )
 def test_a_job_is_planned_for_the_end_of_a_window_of_ends(count: int, at_s: float, where: list[int]) -> None:
     ends = free_from(0, 100, 130, 170, 110, 120, 900, 220)
-    found = planned(TABLE, np.arange(8), ends, count, NOW)
-    assert found is not None
-    assert found[0] == NOW + at_s
-    assert sorted(found[1]) == sorted(where)
+    assert opening(ends, count, NOW) == NOW + at_s
+    assert sorted(chosen(TABLE, np.arange(8), ends, count, NOW + at_s)) == sorted(where)
 
 
 def test_what_never_fits_is_not_planned() -> None:
-    assert planned(TABLE, np.arange(3), free_from(0, 10, 20), 4, NOW) is None
+    assert opening(free_from(0, 10, 20), 4, NOW) is None
 
 
 def test_nodes_are_held_from_the_minute_in_which_a_plan_begins() -> None:

@@ -53,11 +53,14 @@ def machine(*partitions: str) -> list[Node]:
     ]
 
 
-def last_to_be_free(_: NodeTable, able: Places, free_from: Times, count: int, now: float) -> tuple[float, Places]:
-    """As EASY plans: for the first second, on the last nodes to be free by then."""
+def first_second(free_from: Times, count: int, now: float) -> float:
+    return max(now, float(np.partition(free_from, count - 1)[count - 1]))
+
+
+def last_to_be_free(_: NodeTable, able: Places, free_from: Times, count: int, at: float) -> Places:
     order = np.argsort(free_from, kind="stable")
-    by_then = int(np.searchsorted(free_from[order], free_from[order[count - 1]], side="right"))
-    return max(now, free_from[order[count - 1]]), able[order[by_then - count : by_then]]
+    by_then = int(np.searchsorted(free_from[order], at, side="right"))
+    return able[order[by_then - count : by_then]]
 
 
 @given(
@@ -74,8 +77,8 @@ def test_with_one_plan_it_is_easy(drawn: list[tuple[int, int, int, int]]) -> Non
     ]
     site = SiteReplay(SiteRecord("site", (FIRST, *jobs)), machine(), CONFIG)
     # EASY leaves as many nodes as it can to jobs behind the first: of those that are free by then, the last to be free.
-    easy = (patch.object(site_plans, "planned", last_to_be_free), patch.object(site_plans, "RESOLUTION_S", 1.0))
-    with patch.object(site_cluster, "PLANS", 1), easy[0], easy[1]:
+    easy = {"opening": first_second, "chosen": last_to_be_free, "RESOLUTION_S": 1.0}
+    with patch.object(site_cluster, "PLANS", 1), patch.multiple(site_plans, **easy):
         site.run()
     starts = {job_id: (at - T0).total_seconds() for job_id, at in site.cluster.first_starts.items()}
     expected = {str(o.job.job_id): o.start_s for o in replay_trace(trace, NODES, Easy()).outcomes} if trace else {}

@@ -9,6 +9,7 @@ or ends, or meet a plan then, Slurm tries again from that time on.
 Times are Unix times.
 """
 
+from bisect import bisect_left
 from math import ceil, floor, inf
 
 import numpy as np
@@ -37,17 +38,23 @@ class Plans:
 
     def place(self, able: Mask, free_from: Times, count: int, limit_s: float) -> None:
         """Plan a job on so many of the nodes in ``able``; ``free_from``: when each node is free, by the limits."""
-        begins = self._now if np.count_nonzero(able) >= count else inf
+        if np.count_nonzero(able) < count:
+            return
+        times = sorted({each for each in (*self._begins, *self._ends) if each > self._now})
+        # No try can succeed whose time is over before so many nodes are free, whatever is planned on them.
+        soonest = float(np.partition(free_from[able], count - 1)[count - 1])
+        first = bisect_left(times, soonest)
+        begins = times[first - 1] if first else self._now
         while begins < inf:
-            until = min((each for each in (*self._begins, *self._ends) if each > begins), default=inf)
+            until = next((each for each in times[first:] if each > begins), inf)
             left = np.flatnonzero(able & ~self._taken(begins, begins + limit_s))
-            found = planned(self._nodes, left, free_from[left], count, self._now) if len(left) >= count else None
-            at = inf if found is None else max(found[0], begins)
-            if found is None or at > until:
+            opens = opening(free_from[left], count, self._now) if len(left) >= count else None
+            at = inf if opens is None else max(opens, begins)
+            if opens is None or at > until:
                 begins = until
                 continue
             where = np.zeros(len(able), dtype=bool)
-            where[found[1]] = True
+            where[chosen(self._nodes, left, free_from[left], count, opens)] = True
             if (self._taken(at, at + limit_s) & where).any():
                 begins = at if at > begins else until
                 continue
@@ -62,13 +69,13 @@ class Plans:
         return taken
 
 
-def planned(nodes: NodeTable, able: Places, free_from: Times, count: int, now: float) -> tuple[float, Places] | None:
-    """When Slurm would start a job on so many of these nodes, and on which; ``free_from``: when each is free."""
-    at = _opening(free_from, count, now)
-    return None if at is None else (at, nodes.choose(able[free_from <= at], count))
+def chosen(nodes: NodeTable, able: Places, free_from: Times, count: int, at: float) -> Places:
+    """So many of those nodes that are free then."""
+    return nodes.choose(able[free_from <= at], count)
 
 
-def _opening(free_from: Times, count: int, now: float) -> float | None:
+def opening(free_from: Times, count: int, now: float) -> float | None:
+    """When Slurm would find so many nodes free, by when each of them is."""
     times = np.sort(free_from)
     at = int(np.searchsorted(times, now, side="right"))
     if at >= count:
