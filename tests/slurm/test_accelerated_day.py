@@ -1,7 +1,7 @@
 """A day of a real cluster in half an hour, beside what ``clearway simulate`` makes of its accounting.
 
 With ``CLEARWAY_KEEP_DAY`` its record and its daemon's database stay in that folder, and ``CLEARWAY_DAY_SEED`` draws
-another one. ``tests/simulation/recorded_day`` is the ``site`` of such a run.
+another one. ``tests/simulation/slower_day`` is the ``site`` of such a run.
 """
 
 from __future__ import annotations
@@ -150,4 +150,4 @@ def test_the_replay_of_a_day_is_as_the_day_was(day_cluster: SlurmCluster, tmp_pa
     # What sacct tells of lost work is what the daemon measured.
     measured = sum(p.actual_lost_node_s or 0.0 for p in gone)
     assert sum(case.happened.lost_node_s for case in cases) == pytest.approx(measured, rel=NEAR)
-    check(cases, losses=0.25, share=0.7)  # each day is another one: docs/explanation/replay.md
+    check(cases)
