@@ -41,6 +41,7 @@ from clearway.preemption.silent_nodes import SilentNodes
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.turns import Turns
 from clearway.preemption.user_pauses import UserPauses
+from clearway.promise.calendar_controller import CalendarController
 from clearway.promise.controller import PromiseController
 from clearway.promise.lifecycle import PromiseLifecycle
 from clearway.relocation.controller import RelocationController
@@ -48,7 +49,7 @@ from clearway.relocation.lifecycle import RelocationLifecycle
 from clearway.service.cycle import Cycle, Parts
 from clearway.service.leadership import Leadership
 from clearway.service.loop import Loop
-from clearway.service.process_identity import own_name
+from clearway.service.process_identity import host_of, own_name
 from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.identity import SlurmIdentity
@@ -209,6 +210,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         preemption,
         relocation,
         promises,
+        CalendarController(store, operations, executor, promises, emit, host_of(parts.owner)),
         requests,
         quarantine,
         gate,

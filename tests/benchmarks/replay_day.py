@@ -1,4 +1,4 @@
-"""Two recorded days of a real cluster beside their replays: a picture, and the figures of the page's table.
+"""Recorded days of a real cluster beside their replays: a picture, and the figures of the page's table.
 
 Run from the repository's root as ``python -m tests.benchmarks.replay_day`` (with the dependency group ``bench``): it
 writes docs/images/replay-day.svg. What is compared: ``docs/explanation/replay.md``.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from clearway.telemetry.log import configure_logging
-from tests.simulation.day_cases import FIRST, NEAR, SECOND, DayCase, Told, foretold, happened, recorded_cases
+from tests.simulation.day_cases import FIRST, NEAR, SECOND, THIRD, DayCase, Told, foretold, happened, recorded_cases
 
 PICTURE = Path(__file__).parents[2] / "docs/images/replay-day.svg"
 ROOM = 1.08  # beyond the largest value
@@ -24,7 +24,7 @@ PANELS: tuple[tuple[str, str, Callable[[Told], float], Callable[[DayCase], bool]
 def plot(days: Mapping[str, Sequence[DayCase]]) -> None:
     from tests.benchmarks.pictures import save, subplots
 
-    picture, axes = subplots(len(PANELS), len(days), figsize=(9, 8.4))
+    picture, axes = subplots(len(PANELS), len(days), figsize=(4.5 * len(days), 8.4))
     for row, (what, unit, value, near) in zip(axes, PANELS, strict=True):
         for axis, (day, cases) in zip(row, days.items(), strict=True):
             most = ROOM * max(value(told) for case in cases for told in (case.happened, case.foretold))
@@ -54,7 +54,11 @@ def tell(day: str, cases: Sequence[DayCase]) -> None:
 
 def main() -> None:
     configure_logging("text", quiet=True)
-    days = {"first day": recorded_cases(FIRST), "second day": recorded_cases(SECOND)}
+    days = {
+        "first day": recorded_cases(FIRST),
+        "second day": recorded_cases(SECOND),
+        "third day": recorded_cases(THIRD),
+    }
     plot(days)
     for day, cases in days.items():
         tell(day, cases)

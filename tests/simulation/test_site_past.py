@@ -14,6 +14,7 @@ from clearway.config.configuration import Config
 from clearway.estimates.learning import Requeued
 from clearway.model.cluster import JobState
 from clearway.model.records import CheckpointOutcome
+from clearway.model.report import CycleReport
 from clearway.simulation.site_past import past_of
 from clearway.simulation.site_replay import SiteReplay
 from clearway.simulation.traces.site_record import RecordedJob, Run, SiteRecord
@@ -180,3 +181,71 @@ def test_the_replayed_daemon_does_not_know_what_was_said_later() -> None:
     comment = replayed(job(ran(100, 400, said(0, 230, 250)))).cluster.jobs["7"].job.comment
     assert "app=mesh" in comment
     assert not any(key in comment for key in ("took=", "last=", "asked=", "state="))
+
+
+@pytest.mark.parametrize(
+    ("came_s", "asked_s"),
+    [
+        ([], 165),  # it stands for half of the 20 s for which its launcher may hold it
+        ([120], 165),  # too long ago
+        ([120, 158, 190], 159),  # within a second of the urgent job that came then
+        ([175], 175),  # asked again while it saved itself: it answered when that was done
+    ],
+)
+def test_a_job_that_was_asked_twice_was_asked_first_when_an_urgent_job_came(
+    came_s: list[float], asked_s: float
+) -> None:
+    asked_twice = job(ran(100, 300, said(0, 195, 195), requeued=True))
+    others = [recorded(20 + n, at, 40, 2, partition="urgent") for n, at in enumerate(came_s)]
+    record = SiteRecord("site", (asked_twice, *others)).knowing(lambda each: each.partition == "urgent")
+    run = record.jobs[0].runs[0]
+    assert run.asked_first == after(asked_s)
+    assert run.kept_s == asked_s - 100
+    assert record.jobs[0].saved_by(after(asked_s + 20)) == after(asked_s + 20)
+    assert record.jobs[0].saves_at(after(asked_s + 19)) == after(asked_s)
+
+
+def test_a_job_that_was_asked_once_says_when() -> None:
+    once = job(ran(100, 300, said(0, 175, 195)))
+    record = SiteRecord("site", (once, recorded(9, 160, 40, 2))).knowing(lambda each: each.job_id == 9)
+    assert record.jobs[0].runs[0].asked_first == after(175)
+
+
+def test_a_program_says_how_long_it_took_before_it_is_requeued_and_no_more_in_its_next_run() -> None:
+    replay = replayed(job(ran(100, 400, f"{SAVES},run=0"), took_s=(20.0,), time_limit_s=3_600))
+    cluster = replay.cluster
+    entry = cluster.jobs["7"]
+    cluster.advance(after(201))
+    cluster.signalled(entry)
+    cluster.advance(after(220))
+    assert "took=" not in entry.job.comment
+    cluster.advance(after(222))
+    assert "took=20" in entry.job.comment
+    cluster.end_run(entry, requeue=True)
+    cluster.advance(after(400))
+    assert entry.job.restart_count == 1
+    assert "run=1" in entry.job.comment
+    assert "took=" not in entry.job.comment
+
+
+def test_the_first_cycle_comes_half_a_poll_after_the_submission() -> None:
+    replay = replayed(job(ran(100, 400)))
+    seen: list[float] = []
+
+    def cycle() -> CycleReport:
+        seen.append((replay.clock.now() - after(200)).total_seconds())
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        replay.run(cycle)
+    assert seen == [Config().daemon.poll_interval / 2]
+
+
+def test_a_job_that_stood_for_long_ends_when_it_did() -> None:
+    """Of 130 s it computed 90, and stands no more when the replay begins: 30 s before its end, after 100 s."""
+    replay = replayed(job(ran(100, 230, said(0, 130, 150)), time_limit_s=3_600))
+    cluster = replay.cluster
+    cluster.advance(after(229))
+    assert cluster.jobs["7"].job.state is JobState.RUNNING
+    cluster.advance(after(231))
+    assert cluster.outcomes["7"].ended_at == after(230)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from clearway.config.configuration import Config, PreemptorRule
 from clearway.model.cluster import Job, JobState, Node, Reservation
-from clearway.simulation import site_cluster
+from clearway.simulation import site_cluster, site_plans
 from clearway.simulation.engine import replay as replay_trace
 from clearway.simulation.schedulers.easy import Easy
-from clearway.simulation.site_cluster import NodeTable, Places, Times
+from clearway.simulation.site_nodes import NodeTable, Places, Times
 from clearway.simulation.site_replay import SiteReplay
 from clearway.simulation.traces.site_record import Outage, RecordedJob, Run, SiteRecord
 from clearway.simulation.traces.trace import TraceJob, in_order
@@ -53,9 +53,13 @@ def machine(*partitions: str) -> list[Node]:
     ]
 
 
-def last_to_be_free(_: object, able: Places, soonest: Times, count: int) -> Places:
-    order = np.argsort(soonest, kind="stable")
-    by_then = int(np.searchsorted(soonest[order], soonest[order[count - 1]], side="right"))
+def first_second(free_from: Times, count: int, now: float) -> float:
+    return max(now, float(np.partition(free_from, count - 1)[count - 1]))
+
+
+def last_to_be_free(_: NodeTable, able: Places, free_from: Times, count: int, at: float) -> Places:
+    order = np.argsort(free_from, kind="stable")
+    by_then = int(np.searchsorted(free_from[order], at, side="right"))
     return able[order[by_then - count : by_then]]
 
 
@@ -73,7 +77,8 @@ def test_with_one_plan_it_is_easy(drawn: list[tuple[int, int, int, int]]) -> Non
     ]
     site = SiteReplay(SiteRecord("site", (FIRST, *jobs)), machine(), CONFIG)
     # EASY leaves as many nodes as it can to jobs behind the first: of those that are free by then, the last to be free.
-    with patch.object(site_cluster, "PLANS", 1), patch.object(site_cluster, "planned_on", last_to_be_free):
+    easy = {"opening": first_second, "chosen": last_to_be_free, "RESOLUTION_S": 1.0}
+    with patch.object(site_cluster, "PLANS", 1), patch.multiple(site_plans, **easy):
         site.run()
     starts = {job_id: (at - T0).total_seconds() for job_id, at in site.cluster.first_starts.items()}
     expected = {str(o.job.job_id): o.start_s for o in replay_trace(trace, NODES, Easy()).outcomes} if trace else {}

@@ -1,7 +1,7 @@
-"""A day of a real cluster in eighteen minutes, beside what ``clearway simulate`` makes of its accounting.
+"""A day of a real cluster in half an hour, beside what ``clearway simulate`` makes of its accounting.
 
 With ``CLEARWAY_KEEP_DAY`` its record and its daemon's database stay in that folder, and ``CLEARWAY_DAY_SEED`` draws
-another one. ``tests/simulation/recorded_day`` is the ``site`` of such a run.
+another one. ``tests/simulation/slower_day`` is the ``site`` of such a run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from clearway.cli import launcher
 from clearway.cli.app import app
 from clearway.config.configuration import load_config
-from tests.simulation.day_cases import NEAR, PACE, RULES, check, day_cases
+from tests.simulation.day_cases import NEAR, PACE, check, day_cases, rules
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import skip_without_accounting
 from tests.slurm.daemon import RunningDaemon, slurm_settings
@@ -29,11 +29,12 @@ from tests.slurm.daemon import RunningDaemon, slurm_settings
 pytestmark = [pytest.mark.full, pytest.mark.one_slurm, pytest.mark.timeout(3_600)]
 
 NODES = 48
-DAY_S = 740
-SEED = int(os.environ.get("CLEARWAY_DAY_SEED", "18"))
+DAY_S = 1_180
+SEED = int(os.environ.get("CLEARWAY_DAY_SEED", "20"))
 WHOLE = ("--exclusive", "--mem=0", "--requeue", "--output=/dev/null")
-SAVES_S = {"mesh": 25, "flow": 35, "grid": 50}  # how long each application takes to save itself
-HASTE_S = 20  # that some urgent jobs may wait: too short for any of them to save itself
+SAVES_S = {"mesh": 40, "flow": 60, "grid": 80}  # how long each application takes to save itself
+DELAY_S = 150  # that urgent jobs may wait
+HASTE_S = 25  # that some urgent jobs may wait: too short for any of them to save itself
 
 # Computes for a time, in seconds, and goes on from its file; on USR1 it takes a while to save itself.
 PROGRAM = """\
@@ -68,26 +69,26 @@ def the_day() -> list[Submission]:
     rng = random.Random(SEED)
     day = [
         Submission(
-            at_s=max(0.0, rng.uniform(-250, DAY_S - 70)),
+            at_s=max(0.0, rng.uniform(-400, DAY_S - 110)),
             nodes=rng.choice((1, 1, 2, 2, 3, 4)),
-            runs_s=rng.randrange(120, 280),
+            runs_s=rng.randrange(220, 420),
             app=rng.choice(("", "", "", *SAVES_S)),
         )
         for _ in range(78)
     ]
-    times = range(40, DAY_S, 28)
-    day += [Submission(at, rng.choice((3, 4, 6, 8)), 40, urgent=True, hasty=n % 4 == 3) for n, at in enumerate(times)]
+    times = range(40, DAY_S, 46)
+    day += [Submission(at, rng.choice((3, 4, 6, 8)), 60, urgent=True, hasty=n % 4 == 3) for n, at in enumerate(times)]
     return sorted(day, key=lambda each: each.at_s)
 
 
 def config(folder: Path, cluster: SlurmCluster) -> str:
     api = f'port = 0\ntoken_file = "{folder}/tokens"'
     store = f'url = "sqlite:///{folder}/clearway.sqlite"'
-    return f"[daemon]\n{PACE}[slurm]\n{slurm_settings(cluster.conf)}\n[store]\n{store}\n[api]\n{api}\n{RULES}"
+    return f"[daemon]\n{PACE}[slurm]\n{slurm_settings(cluster.conf)}\n[store]\n{store}\n[api]\n{api}\n{rules(DELAY_S)}"
 
 
 def submit(cluster: SlurmCluster, each: Submission) -> None:
-    args = [*WHOLE, f"-N{each.nodes}", f"--time={each.runs_s // 60 + 4}"]
+    args = [*WHOLE, f"-N{each.nodes}", f"--time={each.runs_s // 60 + 5}"]
     if each.urgent:
         haste = [f"--comment=clearway:max_delay={HASTE_S}s"] if each.hasty else []
         cluster.sbatch(f"sleep {each.runs_s}", "-p", "urgent", *args, *haste, user="cwalice")
@@ -106,7 +107,7 @@ def live(cluster: SlurmCluster, day: list[Submission]) -> None:
         print(f"{time.monotonic() - began:.0f} s: {each}", flush=True)
         time.sleep(max(0.0, began + each.at_s - time.monotonic()))
         submit(cluster, each)
-    cluster.wait_for(lambda: not cluster.run("squeue", "-h").stdout.strip(), 400, "all jobs to end")
+    cluster.wait_for(lambda: not cluster.run("squeue", "-h").stdout.strip(), 700, "all jobs to end")
 
 
 def told_to_run(cluster: SlurmCluster) -> set[str]:
@@ -149,4 +150,6 @@ def test_the_replay_of_a_day_is_as_the_day_was(day_cluster: SlurmCluster, tmp_pa
     # What sacct tells of lost work is what the daemon measured.
     measured = sum(p.actual_lost_node_s or 0.0 for p in gone)
     assert sum(case.happened.lost_node_s for case in cases) == pytest.approx(measured, rel=NEAR)
-    check(cases, losses=0.25, share=0.7)  # each day is another one: docs/explanation/replay.md
+    # Of 25 cases chance decides some, and more where other tests keep the machine busy. What the replay must reach is
+    # asserted of the recorded days (tests/simulation/test_recorded_day.py).
+    check(cases, waits=0.2, losses=0.3, right_waits=0.8, right_losses=0.8)

@@ -210,6 +210,7 @@ FAULTS: Mapping[str, tuple[Callable[[Scene], None], str, str, str]] = {
     "the stop switch is on": (halt_file, "stop switch", "fault", "rm "),
     "a halt in the database": (halted, "stop switch", "fault", "by ann (clearway unhalt)"),
     "a pause in the database": (paused, "stop switch", "advice", "clearway resume"),
+    "no calendar": (config("", '[promises]\ncalendar = "/none/x.ics"\n'), "calendar", "fault", "put it right"),
     "no Prometheus": (options("--prometheus", "http://127.0.0.1:9"), "Prometheus", "fault", "--prometheus"),
     "no node for the job": (no_node_for_the_job, "launcher", "fault", "free a node"),
     "no launcher": (options("--job", "--launcher", "/none/clearway-run"), "launcher", "fault", "clearway launcher"),

@@ -22,6 +22,7 @@ NO_DEFAULT = {
     "api.certificate",
     "api.certificate_key",
     "access.jwks_file",
+    "promises.calendar",
     "access.jwks_audience",
     "access.proxy_header",
     "access.proxy_peers",

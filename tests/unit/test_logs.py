@@ -16,6 +16,7 @@ import structlog
 from clearway.model.cluster import Skipped
 from clearway.model.errors import SlurmUnavailableError
 from clearway.model.events import (
+    CalendarRead,
     CommandGiven,
     CycleFailed,
     HandlingFailed,
@@ -193,6 +194,17 @@ def test_what_cannot_be_read_has_one_line(told: Told, text: io.StringIO) -> None
     assert len(warnings) == 21
     assert warnings[0].startswith("warning comment not understood what=comment id=5 why=")
     assert warnings[-1] == "warning more could not be read count=31"
+
+
+def test_what_is_wrong_in_a_calendar_has_a_line_when_it_is_new(told: Told, text: io.StringIO) -> None:
+    for complaints in (("a is bad",), ("a is bad", "b is bad"), (), ("a is bad",)):
+        told.write(CalendarRead(complaints))
+    assert [line.partition("calendar")[2] for line in text.getvalue().splitlines()] == [
+        ' text="a is bad"', ' text="b is bad"', ' text="a is bad"'
+    ]  # fmt: skip
+    told.write(CalendarRead(tuple(f"event {number} is bad" for number in range(25))))
+    assert "more in the calendar cannot be followed" in text.getvalue().splitlines()[-1]
+    assert "count=5" in text.getvalue().splitlines()[-1]
 
 
 def test_steps_and_events_of_an_eviction(told: Told, text: io.StringIO) -> None:

@@ -159,6 +159,9 @@ class PromiseView(Answer):
     users: tuple[str, ...] = Field(description="users whose jobs may run on them")
     actor: str = Field(description="user or token that asked for it")
     reason: str = Field(description="why they are promised, as asked for; empty: nothing was said")
+    event: str = Field(
+        description="event of the calendar that it comes from: its UID, and which of its times; empty: of none"
+    )
     reservation: str = Field(
         description="name of the Slurm reservation, which jobs ask for; it is there once nodes are chosen"
     )

@@ -38,6 +38,7 @@ from clearway.cli.options import (
     configuration,
     errors,
     has_api,
+    now,
     source,
     with_options,
 )
@@ -133,10 +134,19 @@ def _startable(file: Path) -> Config:
 def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (TOML).")]) -> None:
     """Find everything in a configuration file, and in the files it names, that `clearway serve` would refuse.
 
+    So is a calendar that cannot be followed, though the daemon starts and keeps what it has promised.
+
     Exit status 2 and a line for each. Run it as the daemon's user. Slurm and a database server are not
     asked: `clearway doctor` does that.
     """
+    from clearway.doctor.calendar_checks import complaints  # noqa: PLC0415 - the other commands start quicker without
+
     settings = _startable(file)
+    bad = complaints(settings, now())
+    for each in bad:
+        complain(f"{file}: promises.calendar: {each}")
+    if bad:
+        raise typer.Exit(BAD_INPUT)
     rules = len(settings.preemptors)
     print(f"{file}: good ({settings.daemon.mode.value} mode, {rules} rule{'s' * (rules != 1)} for urgent jobs)")
 

@@ -17,6 +17,7 @@ def several(found: EvictionList, output: str) -> None:
         "for": lambda e: format_duration((_of(e).until - _of(e).at).total_seconds()),
         "users": lambda e: ",".join(_of(e).users),
         "reservation": lambda e: _of(e).reservation,
+        "by": lambda e: f"calendar: {_of(e).event}" if _of(e).event else _of(e).actor,
         "on": lambda e: _of(e).chosen,
         "outcome": lambda e: e.outcome,
     }

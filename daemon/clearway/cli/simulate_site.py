@@ -56,8 +56,10 @@ def simulate_site(asked: ReplayOptions, settings: Path, output: str, *, quiet: b
     if asked.save is not None:
         site_files.write_folder(asked.save, answers)
     site = site_files.read_site(answers, name)
+    of_rules = partial(is_urgent, config)
+    site = replace(site, record=site.record.knowing(of_rules))
     if asked.job is not None:
-        site = replace(site, record=site.record.as_of(asked.job, partial(is_urgent, config)))
+        site = replace(site, record=site.record.as_of(asked.job, of_rules))
     known = _Known.of(config)
     quiet = quiet or output == "json"
     configure_logging("text", quiet=True)
@@ -189,7 +191,7 @@ def _shown(site: Site, figures: tuple[SiteFigures, ...], found: ReportView) -> G
     }
     made = render.listing(figures, columns, "Waiting of urgent jobs, and of the others; node-hours lost")
     told = "\n".join(lines(found)) if found.cases else "no urgent job was planned for"
-    return Group(Text(render.visible(head)), Text(), made, Text(), Text(render.visible(told)))
+    return Group(Text(render.visible(head)), Text(), made, Text(), Text(told))
 
 
 def _time(spread: Spread | None, which: str) -> str:

@@ -270,6 +270,14 @@ class PromisesConfig(_Section):
         "how much earlier than their checkpoints need jobs are asked to save themselves for a promised time; 0: no "
         "earlier",
     )
+    calendar: Path | None = _key(
+        None,
+        "iCalendar file whose events are promises; nobody but root or the daemon's user may write it or its folders; "
+        "unset: none",
+    )
+    calendar_ahead: Period = _key(
+        60 * 86_400.0, "how far ahead events of the calendar become promises, at most 366 days", le=366 * 86_400
+    )
 
 
 class _MovesConfig(_Section):

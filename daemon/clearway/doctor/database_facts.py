@@ -9,6 +9,7 @@ from sqlalchemy import make_url, text
 
 from clearway.config.configuration import Config
 from clearway.model.errors import StoreError
+from clearway.promise.calendar_memory import CALENDAR, CalendarMemory
 from clearway.store import kept_rows, lease_rows, migrate, request_rows
 from clearway.store.base import PAUSED
 from clearway.store.database import open_database
@@ -23,6 +24,7 @@ class DatabaseFacts:
     clock: datetime | None = None
     halted_by: str = ""  # as requests say; empty: nobody, or the tables are not this version's
     paused: bool = False
+    calendar: CalendarMemory | None = None  # None: no calendar has been followed, or as above
 
 
 def sqlite_file(config: Config) -> Path | None:
@@ -55,6 +57,7 @@ def read_database(config: Config) -> DatabaseFacts | None:
                 clock=clock,
                 halted_by=request_rows.halted_by(connection),
                 paused=bool(kept_rows.value(connection, PAUSED)),
+                calendar=CalendarMemory.of(kept_rows.value(connection, CALENDAR)),
             )
     finally:
         opened.engine.dispose()

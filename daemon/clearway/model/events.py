@@ -54,6 +54,12 @@ class RollingProgress(NamedTuple):
     after: RollingDrain
 
 
+class CalendarRead(NamedTuple):
+    """The calendar of promises was read; ``complaints``: one line for each thing in it that cannot be followed."""
+
+    complaints: tuple[str, ...]
+
+
 class CycleFailed(NamedTuple):
     """A cycle ended with this error, and the next one will be tried all the same."""
 
@@ -74,7 +80,8 @@ class CycleCut(NamedTuple):
 
 
 OperationEvent = PlanMade | PlanExplained | CommandGiven | JobLeft | OperationFinished | RollingProgress
-Event = OperationEvent | CheckpointRecord | RestartRecord | CycleReport | CycleFailed | HandlingFailed | CycleCut
+CycleEvent = CycleReport | CycleFailed | HandlingFailed | CycleCut
+Event = OperationEvent | CheckpointRecord | RestartRecord | CalendarRead | CycleEvent
 Emit = Callable[[Event], None]
 
 

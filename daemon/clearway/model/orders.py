@@ -95,6 +95,7 @@ class PromiseOrder:
     actor: str  # the user who asked for it
     request_id: int = 0
     reason: str = ""
+    event: str = ""  # of the calendar that it comes from: its UID, and which of its times; empty: of none
 
     @property
     def until(self) -> datetime:

@@ -22,6 +22,7 @@ class OutcomeCode(StrEnum):
     NOT_MOVED = "not_moved"  # a job did not leave, or cannot come back by itself
     CALLED_OFF = "called_off"  # the cluster is not as planned any more, or something more urgent came
     CANCELLED = "cancelled"  # by an operator
+    WITHDRAWN = "withdrawn"  # the event of a promise has left the calendar
     SUPERSEDED = "superseded"  # it was never carried out
 
 

@@ -29,6 +29,8 @@ from clearway.promise.request import PromiseRequest
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 
+ENDING = (EvictionState.RETURNING, EvictionState.CANCELLING)  # it holds nothing any more, or is about to
+
 
 @dataclass(frozen=True, slots=True)
 class PromiseController:
@@ -54,28 +56,37 @@ class PromiseController:
         why = context.nothing_begun or may_not_move(request.actor, context.config.drain, self.backend.admin_level)
         if why:
             raise RequestError(why)
-        order = wish.order(_partition(wish.partition, context.snapshot), request.actor, request.request_id)
+        order = wish.order(partition_of(wish, context.snapshot), request.actor, request.request_id)
+        return self.make(order, context)
+
+    def make(self, order: PromiseOrder, context: CycleContext) -> Promise:
+        """The promise, stored. Raises ``RequestError`` where there is no room for it."""
         self._check_room(order, context.snapshot)
-        begins = order.at - timedelta(seconds=context.config.promises.hold)
-        outcome = Outcome(OutcomeCode.SCHEDULED, f"Its nodes are chosen at {begins:%Y-%m-%d %H:%M:%S} UTC")
         made = fresh_operation(
             Promise,
             first_plan(order, context.config, context.now),
             Mode.AUTOMATIC.value,  # an operator has asked for it: no approval is waited for
             EvictionState.SCHEDULED,
             context.now,
-            outcome=outcome,
+            outcome=_scheduled(order, context),
         )
         created = self.operations.create(made)
         self.emit(PlanMade(created))
         return created
 
-    def _check_room(self, order: PromiseOrder, snapshot: ClusterSnapshot) -> None:
+    def change(self, e: Promise, order: PromiseOrder, context: CycleContext) -> None:
+        """Promise this instead, while nothing has been done for it. Raises ``RequestError`` where there is no room."""
+        self._check_room(order, context.snapshot, without=e.eviction_id)
+        plan = first_plan(order, context.config, context.now)
+        changed = replace(e, plan=plan, revision=e.revision + 1, late=False)
+        self.operations.save(changed.told(_scheduled(order, context)))
+
+    def _check_room(self, order: PromiseOrder, snapshot: ClusterSnapshot, without: int | None = None) -> None:
         """Raises ``RequestError`` where more nodes of the partition would be promised at a time than it has."""
         total = sum(order.partition in node.partitions for node in snapshot.nodes)
         if order.nodes > total:
             raise RequestError(f"nodes: partition {order.partition} has {total}, not {order.nodes}")
-        promises = (e for e in self.operations.all() if isinstance(e, Promise))
+        promises = (e for e in self.operations.all() if isinstance(e, Promise) and e.eviction_id != without)
         others = [e.order for e in promises if e.state is EvictionState.STARTED or not e.state.undoing]
         beside = [each for each in others if each.partition == order.partition and each.overlaps(order)]
         promised = sum(each.nodes for each in beside)
@@ -137,7 +148,14 @@ class PromiseController:
         self.emit(OperationFinished(ended))
 
 
-def _partition(name: str, snapshot: ClusterSnapshot) -> str:
+def _scheduled(order: PromiseOrder, context: CycleContext) -> Outcome:
+    begins = order.at - timedelta(seconds=context.config.promises.hold)
+    return Outcome(OutcomeCode.SCHEDULED, f"Its nodes are chosen at {begins:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def partition_of(wish: PromiseRequest, snapshot: ClusterSnapshot) -> str:
+    """Raises ``RequestError`` where it names none, or one that is not there."""
+    name = wish.partition
     known: Collection[str] = sorted({each for node in snapshot.nodes for each in node.partitions})
     if name in known:
         return name

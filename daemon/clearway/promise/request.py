@@ -73,7 +73,7 @@ class PromiseRequest(BaseModel):
         if self.at > asked_at + FURTHEST:
             raise RequestError(f"at: {in_utc(self.at)} lies more than {FURTHEST.days} days ahead")
 
-    def order(self, partition: str, actor: str, request_id: int) -> PromiseOrder:
+    def order(self, partition: str, actor: str, request_id: int = 0, event: str = "") -> PromiseOrder:
         return PromiseOrder(
             nodes=self.nodes,
             partition=partition,
@@ -83,4 +83,5 @@ class PromiseRequest(BaseModel):
             actor=actor,
             request_id=request_id,
             reason=self.reason,
+            event=event,
         )

@@ -40,6 +40,7 @@ from clearway.preemption.held_back import after_planning
 from clearway.preemption.proposals import RENEWED_EVERY
 from clearway.preemption.suppression import SUPPRESSED, Suppression
 from clearway.preemption.user_pauses import USER_PAUSES, UserPauses
+from clearway.promise.calendar_controller import CalendarController
 from clearway.promise.controller import PromiseController
 from clearway.relocation.controller import RelocationController
 from clearway.service.leadership import Leadership
@@ -84,6 +85,7 @@ class Cycle:
     preemption: PreemptionController
     relocation: RelocationController
     promises: PromiseController
+    calendar: CalendarController
     requests: RequestHandler
     quarantine: Quarantine
     gate: Gate
@@ -204,6 +206,7 @@ class Cycle:
         part = self.quarantine.attempt_part
         if not context.only_observes:
             part("scheduled drains", self.drains.begin_scheduled, context.now)
+        part("calendar", self.calendar.follow, context)
         part("promises that are due", self.promises.begin_due, context)
         rolling = self.rolling.advance(context)
         began_s = self.parts.clock.monotonic()

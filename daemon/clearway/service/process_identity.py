@@ -20,6 +20,11 @@ def own_name() -> str:
     return f"{socket.gethostname()} pid {pid} {known}.{secrets.token_hex(4)}"
 
 
+def host_of(name: str) -> str:
+    """The host of a process of this name."""
+    return name.partition(" pid ")[0]
+
+
 def certainly_gone(name: str) -> bool:
     """Whether the process of this name ran on this very machine since its boot, and has ended."""
     found = _OWNER.fullmatch(name)

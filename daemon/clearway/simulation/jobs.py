@@ -60,10 +60,10 @@ class SimulatedJob:
         said = format_claims(self.job.comment, run=self.job.restart_count, **pairs)
         self.job = replace(self.job, comment=said)
 
-    def forget_claims(self) -> None:
+    def forget_claims(self, *more: str) -> None:
         """As the launcher does when it begins: what an earlier run said of its checkpoints does not hold any more."""
         comment = self.job.comment
-        for key in ("asked", "state", "last"):
+        for key in ("asked", "state", "last", *more):
             comment = re.sub(rf"\b{key}=[^,\s]*,?", "", comment)
         self.job = replace(self.job, comment=comment.rstrip(","))
         if "clearway:checkpoint=signal" in comment and not self.program.requeues:

@@ -2,38 +2,31 @@
 
 The pending jobs are looked at in Slurm's order: those with a reservation first, then by the tier of the partition, by
 priority, submission and id; at most ``DEPTH`` of them. What fits is started, on the nodes that Slurm would choose. For
-each of the first ``PLANS`` that do not fit, nodes are held on which it could start soonest by the time limits of the
-jobs there; a job behind it starts on a held node only where its own limit ends before. That is Slurm's backfill without
-the gaps between two planned jobs. Nodes of a reservation that is to come are held alike. A job with a FLEX reservation
-may have other nodes as well.
+each of the first ``PLANS`` that do not fit, nodes are held from the time on for which Slurm would plan it there
+(``site_plans``); a job behind it starts on a held node only where its own limit ends before. Nodes of a reservation
+that is to come are held alike. A job with a FLEX reservation may have other nodes as well.
 
 Cost: a pass is made only where a job, a node or a reservation has changed since the last one, or a time has come that
 one waited for. It looks at each node at most once for each shape of job, and once for each planned job.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
-from clearway.model.cluster import Job, JobState, Node, Reservation, wanted_features
+from clearway.model.cluster import Job, JobState, Node, Reservation
 from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.jobs import HOLD_S, SimulatedJob
+from clearway.simulation.site_nodes import NodeTable, Shape, Times, shape_of
+from clearway.simulation.site_plans import Plans
 
 DEPTH = 500  # pending jobs, as Slurm's bf_max_job_test
 PLANS = 20
-RESOLUTION_S = 60.0  # what is free at the end of a minute counts together, as Slurm's bf_resolution
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _UNLIMITED_S = 365 * 86_400.0
-
-_Shape = tuple[object, ...]
-Mask = NDArray[np.bool_]
-Times = NDArray[np.float64]
-Places = NDArray[np.int_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +50,7 @@ class SiteCluster(SimulatedCluster):
     to_come: list[Reservation] = field(default_factory=list)
     _seen: tuple[list[Job], list[Node], dict[str, Reservation]] | None = None
     _look_at: datetime = _NEVER  # when something may start though nothing has changed
-    _table: "NodeTable | None" = None
+    _table: NodeTable | None = None
 
     def next_event(self) -> datetime | None:
         at = min(self._look_at, self._events[0][0] if self._events else _NEVER)
@@ -74,8 +67,8 @@ class SiteCluster(SimulatedCluster):
         """It stood since it was asked to save itself, and had done so then; its launcher has held it, or does still."""
         entry = self.jobs[job_id]
         until = saved + timedelta(seconds=HOLD_S)
-        entry.pause(self.now)
-        entry.base_s -= (min(until, self.now) - asked).total_seconds()
+        entry.pause(asked)  # all that it ran may be more than it computes
+        entry.base_s += max(0.0, (self.now - until).total_seconds())
         entry.held = True
         self._foresee_limit(entry)
         self._at(max(self.now, until), "held", entry)
@@ -87,6 +80,14 @@ class SiteCluster(SimulatedCluster):
         self._foresee_limit(entry)
         entry.claim(state="saving", asked=int(asked.timestamp()))
         self._at(max(self.now, asked + timedelta(seconds=entry.program.save_s or 0.0)), "saved", entry)
+
+    def _on_saved(self, entry: SimulatedJob) -> None:
+        super()._on_saved(entry)
+        if _has_launcher(entry) and entry.held:
+            entry.claim(took=f"{entry.program.save_s:g}")  # so that the daemon knows it before the job is requeued
+
+    def _on_trapped(self, entry: SimulatedJob) -> None:
+        entry.forget_claims(*(("took",) if _has_launcher(entry) else ()))
 
     def _leave_nodes(self, entry: SimulatedJob, raw_state: str) -> None:
         super()._leave_nodes(entry, raw_state)
@@ -117,7 +118,7 @@ class SiteCluster(SimulatedCluster):
     def look_again(self, at: datetime) -> None:
         self._look_at = min(self._look_at, at)
 
-    def table(self) -> "NodeTable":
+    def table(self) -> NodeTable:
         if self._table is None:
             self._table = NodeTable(self.nodes)
         self._table.look(self.nodes)
@@ -128,58 +129,6 @@ class SiteCluster(SimulatedCluster):
 
     def begin(self, entry: SimulatedJob, nodes: tuple[str, ...]) -> None:
         self._start(entry, nodes, self.now)
-
-
-class NodeTable:
-    """The nodes as arrays, the lightest first: in this order jobs get them."""
-
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
-        self.names = sorted(nodes, key=lambda name: nodes[name].weight)
-        self.at = {name: number for number, name in enumerate(self.names)}
-        self._weights = np.array([nodes[name].weight for name in self.names])
-        self.cpus = np.array([nodes[name].cpus for name in self.names])
-        self.memory_mib = np.array([nodes[name].memory_mib for name in self.names])
-        self.available: Mask = np.zeros(len(self.names), dtype=bool)
-        self._nodes = nodes
-        self._seen: list[Node] = []
-        self._able: dict[_Shape, Mask] = {}
-
-    def look(self, nodes: Mapping[str, Node]) -> None:
-        now = [nodes[name] for name in self.names]
-        if now != self._seen:
-            self._seen = now
-            self.available = np.array([node.available for node in now])
-
-    def mask(self, names: Iterable[str]) -> Mask:
-        found: Mask = np.zeros(len(self.names), dtype=bool)
-        found[[self.at[name] for name in names if name in self.at]] = True
-        return found
-
-    def choose(self, found: Places, count: int) -> Places:
-        """So many of these, as Slurm does without a topology.
-
-        Of the lightest: the smallest run of neighbours that is large enough, else the largest, and so on for the rest.
-        """
-        chosen: list[Places] = []
-        for weight in np.unique(self._weights[found]):
-            alike = found[self._weights[found] == weight]
-            starts = np.append(0, np.flatnonzero(np.diff(alike) > 1) + 1)
-            lengths = np.diff(np.append(starts, len(alike)))
-            while count > 0 and lengths.any():
-                enough = np.flatnonzero(lengths >= count)
-                best = enough[np.argmin(lengths[enough])] if len(enough) else np.argmax(lengths)
-                chosen.append(alike[starts[best] :][: min(count, lengths[best])])
-                count -= len(chosen[-1])
-                lengths[best] = 0
-        return np.concatenate(chosen)
-
-    def able(self, entry: SimulatedJob) -> Mask:
-        """Those that the job may have once they are empty."""
-        shape = _shape(entry)
-        known = self._able.get(shape)
-        if known is None:
-            known = self._able[shape] = np.array([_could(entry, self._nodes[name]) for name in self.names])
-        return known
 
 
 class _Pass:
@@ -193,11 +142,11 @@ class _Pass:
         self._free = np.array([free[name] for name in names])
         reserved = (name for reservation in cluster.reservations.values() for name in reservation.nodes)
         self._open = self._nodes.available & ~self._nodes.mask(reserved)
-        self._held = np.full(len(names), inf)
+        self._plans = Plans(self._now, self._nodes)
         for each in cluster.to_come:
-            self._held[self._nodes.mask(each.nodes)] = each.start_time.timestamp()
-        self._behind = np.full(len(names), self._now)  # until when jobs are planned there
-        self._too_large: dict[_Shape, list[tuple[int, float]]] = {}  # what did not fit: nodes and time limits
+            begins, ends = each.start_time.timestamp(), each.end_time.timestamp()
+            self._plans.add(begins, ends, self._nodes.mask(each.nodes))
+        self._too_large: dict[Shape, list[tuple[int, float]]] = {}  # what did not fit: nodes and time limits
         self._free_from: dict[int, Times] = {}  # when so many processors of a node are free, by the limits
         self._memory_mib = self._nodes.memory_mib.copy()
         for entry in cluster.jobs.values():
@@ -233,11 +182,11 @@ class _Pass:
         return not job.reservation, -tier, -job.priority, job.submit_time, int(job.job_id)
 
     def _begin(self, entry: SimulatedJob) -> bool:
-        job, limit_s, shape = entry.job, _limit_s(entry.job), _shape(entry)
+        job, limit_s, shape = entry.job, _limit_s(entry.job), shape_of(entry)
         if any(job.num_nodes >= nodes and limit_s >= other for nodes, other in self._too_large.get(shape, ())):
             return False
         where = self._open
-        where = where & (self._held >= self._now + limit_s)
+        where = where & (self._plans.first >= self._now + limit_s)
         inside = None
         if job.reservation:
             # FLEX: its nodes first, and others as well.
@@ -267,16 +216,10 @@ class _Pass:
         return True
 
     def _hold(self, entry: SimulatedJob) -> None:
-        """Nodes on which it could start soonest, from then on."""
-        count = entry.job.num_nodes
-        able = np.flatnonzero(self._open & self._nodes.able(entry))
-        if len(able) < count:
-            return
-        soonest = np.maximum(self._from(entry), self._behind)[able]
-        where = planned_on(self._nodes, able, soonest, count)
-        at = float(soonest[np.isin(able, where)].max())
-        self._held[where] = np.minimum(self._held[where], at)
-        self._behind[where] = at + _limit_s(entry.job)
+        """Nodes on which Slurm would plan it."""
+        job = entry.job
+        able = self._open & self._nodes.able(entry)
+        self._plans.place(able, self._from(entry), job.num_nodes, _limit_s(job))
 
     def _from(self, entry: SimulatedJob) -> Times:
         wanted = 0 if entry.job.exclusive else entry.cpus_per_node
@@ -310,34 +253,9 @@ class _Pass:
         return found
 
 
-def planned_on(nodes: NodeTable, able: Places, soonest: Times, count: int) -> Places:
-    """Where a job could start soonest, on so many of these nodes; ``soonest``: when each is free."""
-    at = np.partition(soonest, count - 1)[count - 1]
-    by = np.ceil(at / RESOLUTION_S) * RESOLUTION_S
-    return nodes.choose(able[soonest <= by], count)
-
-
-def _could(entry: SimulatedJob, node: Node) -> bool:
-    """Whether the job may have this node once it is empty."""
-    job = entry.job
-    if not set(job.partitions) & set(node.partitions) or node.name in job.excluded_nodes:
-        return False
-    if job.required_nodes and node.name not in job.required_nodes:
-        return False
-    if not (job.exclusive or node.cpus >= entry.cpus_per_node) or job.memory_mib > node.memory_mib > 0:
-        return False
-    have = Counter(dict(node.gpus))
-    enough = all((have.total() if kind == "" else have[kind]) >= count for kind, count in job.gpus or ())
-    return enough and wanted_features(job) <= set(node.features)
+def _has_launcher(entry: SimulatedJob) -> bool:
+    return entry.program.trap_s > 0
 
 
 def _limit_s(job: Job) -> float:
     return _UNLIMITED_S if job.time_limit_s is None else job.time_limit_s
-
-
-def _shape(entry: SimulatedJob) -> _Shape:
-    job = entry.job
-    return (
-        job.partitions, job.exclusive, entry.cpus_per_node, job.memory_mib, job.gpus, job.features, job.reservation,
-        job.required_nodes, job.excluded_nodes,
-    )  # fmt: skip

@@ -204,7 +204,9 @@ class _Pace:
 
     def __init__(self, config: Config, begins: datetime) -> None:
         self._poll_s, self._active_s = config.daemon.poll_interval, config.daemon.active_interval
-        self._due = begins
+        self._due = begins + timedelta(
+            seconds=self._poll_s / 2
+        )  # as after a submission: it begins with one, or with an end
         self._quiet_s = self._poll_s
         self._before: tuple[object, ...] = ()
         self._occupied = False

@@ -15,6 +15,7 @@ from clearway.model.clock import Clock
 from clearway.model.cluster import JobState
 from clearway.model.errors import ClearwayError
 from clearway.model.events import (
+    CalendarRead,
     CommandGiven,
     CycleCut,
     CycleFailed,
@@ -50,6 +51,7 @@ class LogLines:
         self._acted = False
         self._waiting: dict[str, tuple[int | None, str]] = {}
         self._unread: frozenset[tuple[str, str]] = frozenset()
+        self._complaints: frozenset[str] = frozenset()
         self._epoch: int | None = None
         self._clock_doubt = ""
         self._only_observes = ""
@@ -231,6 +233,16 @@ class LogLines:
             else:
                 tell("step", kind=step.kind, result=step.result or "unknown", detail=step.detail or None)
         self._told_step[eviction_id] = told
+
+    @write.register
+    def _calendar(self, event: CalendarRead) -> None:
+        """Each complaint when it is new."""
+        fresh = [each for each in event.complaints if each not in self._complaints]
+        for each in fresh[:_MOST_LINES]:
+            self._log.warning("calendar", text=each)
+        if len(fresh) > _MOST_LINES:
+            self._log.warning("more in the calendar cannot be followed", count=len(fresh) - _MOST_LINES)
+        self._complaints = frozenset(event.complaints)
 
     @write.register
     def _planned(self, event: PlanMade) -> None:

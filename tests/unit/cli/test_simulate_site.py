@@ -172,6 +172,7 @@ def test_people_get_tables_and_a_page(tmp_path: Path) -> None:
     assert "site: 5 jobs on 2 nodes" in result.stdout
     for row in ("recorded", "Slurm alone", "with Clearway", "served", "plans: 1, for urgent jobs: 1"):
         assert row in result.stdout
+    assert "\\n" not in result.stdout  # lines are lines
     assert "line 5" in result.stderr
     assert "1 jobs fit no partition's nodes" in result.stderr
     assert "<svg" in page.read_text()

@@ -29,6 +29,7 @@ from clearway.slurm.parse.hostlist import expand
 ENVIRONMENT = {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC"}
 _SACCTMGR = ("sacctmgr", "--noheader", "--parsable2", "show")
 _NO_TIME = {"Unknown", "None", ""}
+_SEEN_AFTER = timedelta(seconds=1)  # from the second of a submission: a poll of the daemon, in the mean
 _SIMPLE = re.compile(r"[A-Za-z0-9_.:-]+(&[A-Za-z0-9_.:-]+)*")
 
 
@@ -67,6 +68,7 @@ class Run:
     eligible: datetime | None = None  # from when on it could have begun
     requeued: bool = False  # and not by the failure of a node
     comment: str = ""  # at its end
+    asked_for: datetime | None = None  # the submission of the urgent job that it was asked for first, if that is known
 
     @property
     def claims(self) -> Claims | None:
@@ -89,15 +91,38 @@ class Run:
     def asked_first(self) -> datetime | None:
         """When the checkpoint that its state speaks of was begun; None where it does not say.
 
-        Asked again while its launcher holds it, a job answers at once, with when it was asked last: so it had saved
-        itself shortly before.
+        Asked again while it saves itself or its launcher holds it, a job answers as soon as it has done so, with when
+        it was asked last. It was asked first when an urgent job had come, else it stands for half of the time.
         """
         told = self.claims
         if told is None or told.state is not SaveState.SAVED or told.asked is None or told.asked < self.start:
             return None
-        if told.last is None or told.took_s is None or (told.last - told.asked).total_seconds() >= told.took_s / 2:
+        hidden = self._hidden_ask
+        if hidden is None:
             return told.asked
-        return max(self.start, told.asked - timedelta(seconds=told.took_s + HOLD_S / 2))
+        earliest, latest = hidden
+        if self.asked_for is not None:
+            return max(self.start, min(self.asked_for + _SEEN_AFTER, latest))
+        return max(self.start, earliest + (latest - earliest) / 2)
+
+    @property
+    def _hidden_ask(self) -> tuple[datetime, datetime] | None:
+        """Between which times it was asked first, where its Comment tells only of the last time."""
+        told = self.claims
+        if told is None or told.asked is None or told.last is None or told.took_s is None:
+            return None
+        if (told.last - told.asked).total_seconds() >= told.took_s / 2:
+            return None
+        latest = told.asked - timedelta(seconds=told.took_s)
+        return latest - timedelta(seconds=HOLD_S), latest
+
+    def knowing(self, urgent: Sequence[datetime]) -> "Run":
+        """``urgent``: when urgent jobs were submitted, in order."""
+        if (hidden := self._hidden_ask) is None:
+            return self
+        earliest, latest = (at - _SEEN_AFTER for at in hidden)
+        came = [at for at in urgent if earliest <= at <= latest + _SEEN_AFTER]  # whole seconds: one of tolerance
+        return replace(self, asked_for=came[-1]) if came else self
 
     @property
     def stood_s(self) -> float:
@@ -156,10 +181,10 @@ class RecordedJob:
             return None
         if told.last <= now and (told.asked is None or told.asked < now):
             return told.last
-        if told.asked is None or told.took_s is None or run.asked_first in (None, told.asked):
+        if told.asked is None or told.took_s is None or run.asked_first is None or run.asked_first == told.asked:
             return None
-        before = told.asked - timedelta(seconds=HOLD_S / 2)
-        return before if run.start <= before <= now else None
+        before = run.asked_first + timedelta(seconds=told.took_s)
+        return before if before <= now else None
 
     def saves_at(self, now: datetime) -> datetime | None:
         """Since when it was saving itself then; None where it was not."""
@@ -207,6 +232,12 @@ class SiteRecord:
     outages: tuple[Outage, ...] = ()
     begins: datetime | None = None  # when a replay begins; None: when the first run ended
     earlier: tuple[RecordedJob, ...] = ()  # jobs of which a run had ended by then, with all their runs
+
+    def knowing(self, urgent: Callable[[RecordedJob], bool]) -> "SiteRecord":
+        """Its jobs were asked to save themselves when urgent ones came."""
+        came = sorted(job.submit for job in self.jobs if urgent(job))
+        jobs = (replace(job, runs=tuple(run.knowing(came) for run in job.runs)) for job in self.jobs)
+        return replace(self, jobs=tuple(jobs))
 
     def as_of(self, job_id: int, urgent: Callable[[RecordedJob], bool]) -> "SiteRecord":
         """From the moment on when this job was submitted: what ran then runs, what waited waits.
