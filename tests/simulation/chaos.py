@@ -19,6 +19,7 @@ from clearway.execution.node_hold import drain_number
 from clearway.model.cluster import JobState
 from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
 from clearway.model.operations import EvictionState
+from clearway.promise.request import PromiseRequest
 from tests.builders import NOW
 from tests.simulation.chaos_scene import (
     BUDGET,
@@ -30,6 +31,7 @@ from tests.simulation.chaos_scene import (
     NODES,
     PARTIAL,
     PEOPLE,
+    PROMISES,
     PROTECT,
     SLOW,
     STOP,
@@ -137,6 +139,7 @@ class Schedule:
             (2, PROTECT, self._protect),
             (1, BUDGET, self._new_budget),
             (1, NODES, self._node_fails),
+            (3, PROMISES, self._promise),
             (4, "", self._pass_time),
         ]
         weights, kinds, chosen = zip(*events, strict=True)
@@ -313,6 +316,15 @@ class Schedule:
     def _drain(self) -> None:
         names = self.random.sample(list(self.world.cluster.nodes), self.random.choice((1, 2)))
         self._ask("drain", document=DrainRequest(nodes=",".join(names)).model_dump_json())
+
+    def _promise(self) -> None:
+        """Nodes for a time that is near, and for a while that ends before the schedule does."""
+        r = self.random
+        at = self.world.clock.now() + timedelta(seconds=r.choice((10, 45, 90)))
+        wish = PromiseRequest(
+            nodes=r.choice((1, 2, 4)), partition="batch", at=at, duration_s=r.choice((60.0, 120.0)), users=("beam",)
+        )
+        self._ask("promise", document=wish.model_dump_json())
 
     def _reload(self) -> None:
         for daemon in self.world.daemons:

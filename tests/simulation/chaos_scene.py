@@ -13,8 +13,9 @@ from tests.simulation.world import SAVES
 from tests.simulation.world import config as made
 
 # Kinds of faults; a schedule draws from those that are switched on.
-KILL, STOP, SLOW, FAILING, PARTIAL, DATABASE, CLOCK, TWO, USERS, PROTECT, BUDGET, NODES = KINDS = (
+KILL, STOP, SLOW, FAILING, PARTIAL, DATABASE, CLOCK, TWO, USERS, PROTECT, BUDGET, NODES, PROMISES = KINDS = (
     "kill", "stop", "slow", "failing", "partial", "database", "clock", "two", "users", "protect", "budget", "nodes",
+    "promises",
 )  # fmt: skip
 PEOPLE = ("ann", "bea", "cem")
 
@@ -54,6 +55,7 @@ class Scene:
             daemon={"mode": self.settings["mode"]},
             planning={"steps": 6},
             drain={"patience": "30s"},
+            promises={"hold": "40s", "spare": "5s"},
             **sections,
         )
 

@@ -3,8 +3,9 @@
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -128,6 +129,27 @@ def switches(case: Case) -> Iterator[Result]:
         )
     else:
         yield ok("nothing is halted or paused")
+
+
+def wake_file(case: Case) -> Result | None:
+    """None where there is none."""
+    file = case.config.daemon.wake_file
+    if file is None:
+        return None
+    folder, better = file.parent, "have it in a folder that SlurmUser alone may write to, such as /run/slurmctld"
+    late = "an urgent job is seen only after the pause of daemon.poll_interval"
+    try:
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        written = file.lstat() if file.exists() or file.is_symlink() else None
+    except OSError as error:
+        return fault(f"{folder}: {error.strerror}; {late}", better)
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return fault(f"{folder}: mode {mode:04o} lets others put a pipe there, for which slurmctld would wait", better)
+    if written is None:
+        return ok(f"{file} is not there yet: no urgent job has been submitted, or job_submit.lua does not name it")
+    if not stat.S_ISREG(written.st_mode):
+        return fault(f"{file} is no ordinary file: slurmctld could wait for it", f"remove it; {better}")
+    return ok(f"{file} was written last at {datetime.fromtimestamp(written.st_mtime, UTC):%Y-%m-%d %H:%M:%S} UTC")
 
 
 def tokens(case: Case) -> Result:

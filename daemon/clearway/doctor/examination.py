@@ -79,6 +79,7 @@ ON_SITE = (
     SiteCheck("Daemon", "tokens", daemon_checks.tokens),
     SiteCheck("Daemon", "calendar", calendar_checks.calendar),
     SiteCheck("Daemon", "stop switch", daemon_checks.switches),
+    SiteCheck("Daemon", "wake file", daemon_checks.wake_file),
     SiteCheck("Daemon", "Prometheus", daemon_checks.prometheus),
     SiteCheck("Nodes", "launcher", node_checks.launcher),
     SiteCheck("Nodes", "checkpointers", node_checks.checkpointers),
