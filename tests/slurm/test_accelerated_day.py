@@ -135,11 +135,11 @@ def test_the_replay_of_a_day_is_as_the_day_was(day_cluster: SlurmCluster, tmp_pa
     with RunningDaemon(cluster, folder, config=config(folder, cluster)) as daemon:
         live(cluster, the_day())
         cluster.wait_for(lambda: not told_to_run(cluster), 60, "slurmdbd to know of all ends")
-    kept = Path(os.environ.get("CLEARWAY_KEEP_DAY", tmp_path)) / "site"
+    kept = tmp_path / "site"
     options = ("--config", str(daemon.config), "--save", str(kept), "-o", "json")
     result = CliRunner().invoke(app, ["simulate", "--from-sacct", "now-1hours", "now", *options])
-    shutil.copytree(folder, kept.with_name("daemon"), dirs_exist_ok=True)
-    kept.with_name("result.json").write_text(result.stdout)
+    if keep := os.environ.get("CLEARWAY_KEEP_DAY"):
+        shutil.copytree(tmp_path, keep, dirs_exist_ok=True)
     assert result.exit_code == 0, result.stderr
     gone = [p for e in daemon.evictions() for p in e.preemptions]
     exits = [(p.vacated_at - p.requeued_at).total_seconds() for p in gone if p.vacated_at and p.requeued_at]

@@ -9,14 +9,13 @@ from rich.text import Text
 
 from clearway.api.plan_schemas import ChosenPointView, CurvePointView, CurveView, VerdictView
 from clearway.api.schemas import EvictionList, EvictionSummary, EvictionView, PreemptionView, StepView
-from clearway.cli.render import Columns, console, listing, node_hours, print_document, table, visible, when
+from clearway.cli.render import NARROW, Columns, console, listing, node_hours, print_document, table, visible, when
 from clearway.model.durations import format_duration
 from clearway.model.plan import Choice
 from clearway.slurm.parse.hostlist import compress, expand
 
 _BAR = 40  # characters
 _EXEMPT_SHOWN = 30
-_NARROW = 100  # characters
 
 
 def several(found: EvictionList, output: str) -> None:
@@ -39,7 +38,7 @@ def summaries(found: Sequence[EvictionSummary], output: str, title: str = "") ->
         ),
         "outcome": lambda e: e.outcome,
     }
-    if console(output).width < _NARROW:  # then the outcome, a sentence, needs the room more
+    if console(output).width < NARROW:  # then the outcome, a sentence, needs the room more
         del columns[">nodes"], columns["planned"]
     return listing(found, columns, title)
 

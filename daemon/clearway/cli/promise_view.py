@@ -1,7 +1,7 @@
 """How promises are shown: tables for people, the answers of REST for programs."""
 
 from clearway.api.schemas import EvictionList, EvictionSummary, PromiseView, RequestView
-from clearway.cli.render import Columns, console, listing, print_document, when
+from clearway.cli.render import NARROW, Columns, console, listing, print_document, when
 from clearway.model.durations import format_duration
 
 
@@ -21,6 +21,9 @@ def several(found: EvictionList, output: str) -> None:
         "on": lambda e: _of(e).chosen,
         "outcome": lambda e: e.outcome,
     }
+    if console(output).width < NARROW:  # then what a user of the nodes needs
+        columns["from"] = lambda e: f"{_of(e).at.astimezone():%m-%d %H:%M}"
+        del columns["users"], columns["by"], columns["on"]
     console(output).print(listing(found.items, columns) if found.items else "There are none.")
 
 

@@ -22,6 +22,7 @@ Columns = dict[str, Callable[[Any], object]]
 
 _ANSWER_LIMIT_S = 15.0
 _QUICK_S = 10.0  # so long it asks ten times a second, then once
+NARROW = 100  # characters; on a screen below that, long tables show fewer columns
 _WIDE = 10_000  # characters; tables take what they need of it
 _SENTENCES = frozenset({"why", "outcome", "note", "detail", "action", "actions", "cheapest action", "what is done", ""})
 

@@ -42,6 +42,18 @@ def test_asked_for_listed_shown_and_cancelled(site: Site) -> None:
         assert (refused.exit_code, refused.stderr) == (1, "clearway: refused: nodes: partition batch has 8, not 9\n")
 
 
+def test_on_a_narrow_screen_the_reservation_is_whole(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    with site.cycling():
+        site.run(*BEAM, "--user", "laser")
+    reservation = site.json("promises")["items"][0]["promise"]["reservation"]
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = site.run("promises").stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert reservation in shown
+    assert "…" not in shown
+    assert "beam,laser" in site.run("promises", "-o", "wide").stdout
+
+
 @pytest.mark.parametrize(
     "words",
     [

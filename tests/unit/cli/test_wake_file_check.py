@@ -37,8 +37,8 @@ def test_nothing_is_said_where_there_is_none() -> None:
 
 def test_a_file_that_is_to_come_and_one_that_was_written(folder: Path) -> None:
     file = folder / "wake"
-    assert told(file) == (State.OK, f"{file} is not there yet: no urgent job has been submitted, or job_submit.lua "
-                          "does not name it")  # fmt: skip
+    why = "no urgent job has been submitted, or job_submit.lua does not name it"
+    assert told(file) == (State.OK, f"{file} is not there yet: {why}")
     file.write_text("1")
     os.utime(file, (0, 0))
     assert told(file) == (State.OK, f"{file} was written last at 1970-01-01 00:00:00 UTC")
