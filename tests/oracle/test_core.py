@@ -35,6 +35,7 @@ def test_the_plan_is_the_one_of_exhaustive_search(
     if trial != "all jobs at once":
         monkeypatch.setattr(core, "TRIAL_JOBS", 1)
     if trial == "one job, growing":
+        monkeypatch.setattr(superfluous, "MANY_JOBS", 0)
         monkeypatch.setattr(core, "FEW_CELLS", 0)
         monkeypatch.setattr(superfluous, "FEWEST_ITEMS", 0)
     for seed in seeds(SHAPES, shape, block, 10):
@@ -163,6 +164,7 @@ def test_a_curve_may_be_larger_than_memory_over_all_jobs(monkeypatch: pytest.Mon
 def test_of_jobs_that_are_alike_the_first_leave(trial: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "TRIAL_JOBS", trial)
     monkeypatch.setattr(superfluous, "FEWEST_ITEMS", 0)
+    monkeypatch.setattr(superfluous, "MANY_JOBS", 0)
     for seed in range(200):
         rng = random.Random(seed)
         kinds = [

@@ -82,12 +82,14 @@ def test_all_jobs_are_needed_and_more_than_there_are() -> None:
         assert_exact(replace(problem, nodes_needed=everybody + 1))
 
 
-@pytest.mark.parametrize("tweak", ["blocks", "superfluous", "python integers", "all of them"])
+@pytest.mark.parametrize("tweak", ["blocks", "superfluous", "superfluous at once", "python integers", "all of them"])
 def test_every_way_to_save_memory_or_time_gives_the_same_plan(tweak: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if tweak in ("blocks", "all of them"):
         monkeypatch.setattr(suffix_tables, "KEEP_BYTES", 0)
     if tweak in ("superfluous", "all of them"):
         monkeypatch.setattr(superfluous, "FEWEST_ITEMS", 0)
+    if tweak in ("superfluous at once", "all of them"):
+        monkeypatch.setattr(superfluous, "MANY_JOBS", 0)
     huge = tweak in ("python integers", "all of them")
     for seed in range(300):
         problem = random_problem(seed)

@@ -28,9 +28,10 @@ from clearway.planning.bounds.search import Solved
 from clearway.planning.bounds.shared_core import MOST_LABELS_IN_ALL, in_shares, solve_shared
 from clearway.planning.bounds.stages import solve_by_core
 from clearway.planning.dp.node_time_tables import NodeTimeTables
+from clearway.planning.formulation.lost_units import fitting_losses
 from clearway.planning.formulation.node_groups import Item, items_of, shares_nodes
 from clearway.planning.formulation.shared_bandwidth import plan_rank
-from clearway.planning.formulation.superfluous import without_superfluous
+from clearway.planning.formulation.superfluous import without_superfluous, without_superfluous_jobs
 from clearway.planning.formulation.windows import Contest, Window
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE
 
@@ -44,7 +45,8 @@ class EvictionDP(PlainPlanner):
     name = "eviction-dp"
 
     def solve_plain(self, problem: EvictionProblem) -> Curve:
-        contest = Contest(problem)
+        losses = fitting_losses([candidate.options for candidate in problem.candidates])
+        contest = Contest(without_superfluous_jobs(problem, losses), losses)
         windows = list(contest.windows())
         same = groupby(windows, key=attrgetter("ways", "classes", "partial"))  # however many nodes are missing
         passes = [list(each) for _, each in same]
