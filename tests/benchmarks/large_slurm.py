@@ -8,6 +8,7 @@ are running jobs; the records have the length of real ones.
 from __future__ import annotations
 
 import json
+import math
 import re
 import stat
 import subprocess
@@ -219,6 +220,7 @@ def run_daemon(folder: Path) -> None:
         report = loop.cycle()
         spent = time.process_time() - begin
         loop.settle()  # as ``Loop.run`` does, between two cycles
+        loop.look_ahead(math.inf)
         size = (len(report.snapshot.jobs), len(report.snapshot.nodes), len(report.open_evictions))
         print(json.dumps(asdict(Cycled(spent, _most_mib(), *size))), flush=True)
 

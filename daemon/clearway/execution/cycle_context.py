@@ -64,11 +64,12 @@ class PlanningBasis:
 
     def context(self, cycle: CycleContext, under_way: UnderWay, *, counts: bool = True) -> PlanningContext:
         """``counts``: with those of earlier preemptions, which no guard of a drain asks for."""
+        counted = [job.job_id for job in cycle.snapshot.holders] if counts else []
         return PlanningContext(
             snapshot=cycle.snapshot,
             config=self.leave_times.allowed(cycle.config),
             now=cycle.now,
-            preempted=self.operations.preemption_counts(cycle.snapshot) if counts else {},
+            preempted=self.operations.preemption_counts(counted),
             under_way=under_way,
             history=self.history.history(cycle.config),
             actions=self.actions,

@@ -240,7 +240,8 @@ class Executor:
         ``unsaved``: what is taken from jobs by steps that are not stored yet.
         """
         if step.command in HARMFUL and seen is not None:
-            counts = self._operations.preemption_counts(cycle.snapshot) if p.state is S.PLANNED else {}
+            asked = [each.job_id for each in e.preemptions] if p.state is S.PLANNED else []
+            counts = self._operations.preemption_counts(asked)
             why = self._why_not_now(e, p, seen, cycle, counts) or self._over_budget(e, p, cycle, unsaved)
             if why:
                 stuck[p.job_id] = why

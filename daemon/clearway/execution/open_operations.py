@@ -4,12 +4,11 @@ Only the daemon that holds the lease writes operations, and it does so here. Wha
 seen at the next ``refresh``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
-from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import UnknownEvictionError
 from clearway.model.notice import Notice
 from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Promise, Relocation, Usage
@@ -59,7 +58,7 @@ class OpenOperations:
         self._rolling: dict[int, RollingDrain] = {}
         self._usage: tuple[datetime, Usage] | None = None
         self._takings: tuple[datetime, tuple[Taking, ...]] | None = None
-        self._counts: tuple[ClusterSnapshot, Mapping[str, int]] | None = None
+        self._counts: dict[str, int] = {}  # as far as they were asked for in this cycle
 
     def refresh(self, now: datetime, *names: str) -> CycleState:
         """Read all of them again, with the small values of these names; the first thing that a cycle does.
@@ -71,7 +70,7 @@ class OpenOperations:
         self._now = now
         self._open = {operation.eviction_id: operation for operation in state.operations}
         self._rolling = {rolling.rolling_id: rolling for rolling in state.rolling_drains}
-        self._usage, self._counts = (now, state.usage), None
+        self._usage, self._counts = (now, state.usage), {}
         return state
 
     def all(self) -> tuple[Operation, ...]:
@@ -192,8 +191,12 @@ class OpenOperations:
             self._takings = now, self._store.takings(now - _HOUR)
         return self._takings[1]
 
-    def preemption_counts(self, snapshot: ClusterSnapshot) -> Mapping[str, int]:
-        """How often each job that holds nodes was preempted before this cycle; jobs that never were are absent."""
-        if self._counts is None or self._counts[0] is not snapshot:
-            self._counts = snapshot, self._store.preemption_counts(job.job_id for job in snapshot.holders)
-        return self._counts[1]
+    def preemption_counts(self, job_ids: Iterable[str]) -> Mapping[str, int]:
+        """How often each of these jobs was preempted before this cycle; jobs that never were are absent.
+
+        Each job is looked for once in a cycle.
+        """
+        asked = set(job_ids)
+        if unknown := asked - self._counts.keys():
+            self._counts |= dict.fromkeys(unknown, 0) | self._store.preemption_counts(unknown)
+        return {job_id: count for job_id in asked if (count := self._counts[job_id])}

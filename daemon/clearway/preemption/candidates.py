@@ -4,7 +4,6 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Purpose, exemption
@@ -37,28 +36,38 @@ class JobOptions:
     only_end: Mapping[str, Verdict]  # of jobs that may not be preempted, but end by themselves: why they may not
 
 
-def looks_at_jobs(
-    preemptor: Preemptor,
+def look_at(
+    job: Job,
+    preemptor: Preemptor | None,
     context: PlanningContext,
     *,
-    leaving: Collection[str],
-    eternal: Collection[str],
-    suspend_on: frozenset[str],
-) -> dict[str, Look | Verdict]:
-    """A look at each job that holds nodes, by job_id in its order, but for those that are ``leaving`` anyway.
+    is_eternal: bool = False,
+    suspend_on: frozenset[str] = frozenset(),
+) -> Look:
+    """In which ways one job can leave; one that must not be preempted can still end by itself in time.
 
-    Jobs whose nodes are all in ``suspend_on`` may be suspended in memory. A verdict: its record is not understood.
+    ``preemptor`` None: any that has no ``max_kill_loss``, is not ordinary, and for which all jobs may leave. A job
+    whose nodes are all in ``suspend_on`` may be suspended in memory.
     """
-    found: dict[str, Look | Verdict] = {}
-    for job in sorted(context.snapshot.holders, key=lambda job: job.job_id):
-        if job.job_id in leaving:
-            continue
-        is_eternal = job.job_id in eternal
-        look = partial(_look, job, preemptor, context, is_eternal=is_eternal, suspend_on=suspend_on)
-        why = "Clearway failed at its record; see the log"
-        failed = Verdict(job.job_id, Choice.EXEMPT, "not_understood", why)
-        found[job.job_id] = context.attempt(f"{job.job_id} as a candidate", look) or failed
-    return found
+    ordinary = preemptor is not None and preemptor.ordinary
+    most_loss_s = None if preemptor is None else preemptor.max_kill_loss_s
+    exempt = exemption(job, Purpose.PREEMPTION, context, preemptor=preemptor)
+    ends_s = _ends_s(job, context, ordinary=ordinary)
+    if exempt is not None:
+        return Look(ends_s, (), None, Verdict(job.job_id, Choice.EXEMPT, *exempt))
+    later_s = 0.0 if ordinary else approval_s(context.config.daemon.mode, context.config.execution)
+    kill = may_kill(job, context, most_loss_s)
+    ways = options_for(job, context, kill=kill, shared=True, later_s=later_s)
+    if preemptor is not None and not is_eternal and suspend_on.issuperset(job.nodes):
+        ways += suspend_option(job, _memories(job, context.snapshot), preemptor.job.memory_mib)
+    unsaved = why_no_checkpoint(read_claims(job)[0], context.actions)
+    no_kill = "killing is not allowed"
+    if is_eternal:
+        no_kill = "eternal jobs are never killed"
+    elif preemptor is not None and context.config.candidates.allow_kill:
+        no_kill = f"killing it would lose more than max_kill_loss of rule {preemptor.rule} allows"
+    why = "" if ways else f"{why_not_saved(job, context)}, and {no_kill}"
+    return Look(ends_s, ways, unsaved, Verdict(job.job_id, Choice.EXEMPT, "no_option", why))
 
 
 def job_options(looks: Mapping[str, Look | Verdict], horizon_s: float) -> JobOptions:
@@ -82,29 +91,6 @@ def job_options(looks: Mapping[str, Look | Verdict], horizon_s: float) -> JobOpt
         if not look.ways:
             only_end[job_id] = look.verdict
     return JobOptions(options, tuple(verdicts), unsaved, only_end)
-
-
-def _look(
-    job: Job, preemptor: Preemptor, context: PlanningContext, *, is_eternal: bool, suspend_on: frozenset[str]
-) -> Look:
-    """In which ways one job can leave; one that must not be preempted can still end by itself in time."""
-    exempt = exemption(job, Purpose.PREEMPTION, context, preemptor=preemptor)
-    ends_s = _ends_s(job, preemptor, context)
-    if exempt is not None:
-        return Look(ends_s, (), None, Verdict(job.job_id, Choice.EXEMPT, *exempt))
-    later_s = 0.0 if preemptor.ordinary else approval_s(context.config.daemon.mode, context.config.execution)
-    kill = may_kill(job, context, preemptor.max_kill_loss_s)
-    ways = options_for(job, context, kill=kill, shared=True, later_s=later_s)
-    if not is_eternal and suspend_on.issuperset(job.nodes):
-        ways += suspend_option(job, _memories(job, context.snapshot), preemptor.job.memory_mib)
-    unsaved = why_no_checkpoint(read_claims(job)[0], context.actions)
-    no_kill = "killing is not allowed"
-    if is_eternal:
-        no_kill = "eternal jobs are never killed"
-    elif context.config.candidates.allow_kill:
-        no_kill = f"killing it would lose more than max_kill_loss of rule {preemptor.rule} allows"
-    why = "" if ways else f"{why_not_saved(job, context)}, and {no_kill}"
-    return Look(ends_s, ways, unsaved, Verdict(job.job_id, Choice.EXEMPT, "no_option", why))
 
 
 def candidate_of(job: Job, nodes: tuple[str, ...], options: tuple[Option, ...], context: PlanningContext) -> Candidate:
@@ -139,9 +125,9 @@ def ends_before_its_limit(job: Job, options: tuple[Option, ...], now: datetime) 
     return ready_s is not None and (limit_s is None or ready_s < round(limit_s, 3))
 
 
-def _ends_s(job: Job, preemptor: Preemptor, context: PlanningContext) -> float:
+def _ends_s(job: Job, context: PlanningContext, *, ordinary: bool) -> float:
     """Seconds until its own end, where that can be counted on; infinite where it cannot."""
-    if job.state is not JobState.RUNNING or job.job_id in context.under_way.lasting or preemptor.ordinary:
+    if job.state is not JobState.RUNNING or job.job_id in context.under_way.lasting or ordinary:
         return math.inf
     ends_s = expected_end_s(job, context)
     return math.inf if ends_s is None else ends_s

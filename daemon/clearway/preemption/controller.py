@@ -1,7 +1,7 @@
 """Plans for waiting jobs, urgent ones and those that eternal jobs give way to, and begins what was planned."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
@@ -26,6 +26,7 @@ from clearway.preemption.batch import Answers, BatchDecision, SolveAlone, decide
 from clearway.preemption.detection import preemptors, waits_since
 from clearway.preemption.examination import Examination
 from clearway.preemption.held_back import after_planning
+from clearway.preemption.looks import KeptLooks
 from clearway.preemption.opportunistic import ordinary_preemptors
 from clearway.preemption.plan import decide, free_already
 from clearway.preemption.proposals import Proposals
@@ -92,11 +93,17 @@ class PreemptionController:
     emit: Emit
     turns: Turns
     silent: SilentNodes
+    looks: KeptLooks = field(default_factory=KeptLooks)
 
     def update(self, context: CycleContext) -> tuple[Waiting, ...]:
         """Plan for preemptors without an eviction, as time allows; all that wait, by deadline, and what they get."""
         with self.basis.time.spending():
             return self._update(context)
+
+    def look_ahead(self, context: CycleContext, go_on: Callable[[], bool]) -> None:
+        """Between two cycles: what the next plan has not to look at any more, as far as ``go_on`` says."""
+        if context.config.preemptors:
+            self.looks.look_ahead(self.basis.context(context, UnderWay(), counts=False), go_on)
 
     def _update(self, context: CycleContext) -> tuple[Waiting, ...]:
         config = context.config
@@ -172,7 +179,7 @@ class PreemptionController:
             backend = self.backend
             context = replace(context, limits=backend.limits(jobs), reservations=backend.reservations())
         time, planning, began = self.basis.time, self.basis.context(context, UnderWay()), self.clock.monotonic()
-        examination = Examination.of(fresh, planning, self.basis, self.operations, self.quarantine)
+        examination = Examination.of(fresh, planning, self.basis, self.operations, self.quarantine, self.looks)
         known = examination.answers(self.turns.in_order(fresh), self.turns, context)
         yield from (Waiting(each, None, self.turns.last_told(each)) for each in fresh if each.job.job_id not in known)
         fresh = [each for each in fresh if each.job.job_id in known]

@@ -15,6 +15,7 @@ from clearway.model.quarantine import Subject
 from clearway.planning.base import Planner
 from clearway.planning.dp.numbers import curves_for_many
 from clearway.preemption.batch import Answers, SolveAlone, under_way_beside
+from clearway.preemption.looks import KeptLooks
 from clearway.preemption.plan import Solution, solve_alone
 from clearway.preemption.problem import horizon
 from clearway.preemption.survey import Survey
@@ -46,10 +47,11 @@ class Examination:
         basis: PlanningBasis,
         operations: OpenOperations,
         quarantine: Quarantine,
+        looks: KeptLooks,
     ) -> Self:
-        planner, survey, steps = basis.planner, Survey(), planning.config.planning.steps
+        planner, survey, steps = basis.planner, Survey(kept_looks=looks), planning.config.planning.steps
         if len(fresh) > 1:
-            survey = Survey(max(horizon(each, planning.config, planning.now) for each in fresh))
+            survey = Survey(max(horizon(each, planning.config, planning.now) for each in fresh), looks)
             planner = curves_for_many(planner, max(each.nodes for each in fresh), steps)
         return cls(operations, quarantine, basis, planning, planner, survey)
 
@@ -106,5 +108,5 @@ class Examination:
         able = [each for each in order if isinstance(known.get(each.job.job_id), Solution)]
         if len(able) != 1 or len(order) == 1:
             return known
-        alone = replace(self, planner=self.basis.planner, survey=Survey())
+        alone = replace(self, planner=self.basis.planner, survey=Survey(kept_looks=self.survey.kept_looks))
         return {**known, able[0].job.job_id: alone.beside(())(able[0])}

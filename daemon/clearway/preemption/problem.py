@@ -19,15 +19,9 @@ from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.plan import Preemptor, Verdict
 from clearway.model.problem import Candidate, EvictionProblem, Needs, NodeResources
 from clearway.planning.formulation.partial_nodes import serving
-from clearway.preemption.candidates import (
-    JobOptions,
-    candidate_of,
-    ends_before_its_limit,
-    job_options,
-    looks_at_jobs,
-    no_use,
-)
+from clearway.preemption.candidates import JobOptions, candidate_of, ends_before_its_limit, job_options, no_use
 from clearway.preemption.held_back import latest_start, reserved_before_end
+from clearway.preemption.looks import looks_at_jobs
 from clearway.preemption.node_needs import needs_of, node_of, share, slotted
 from clearway.preemption.survey import Survey
 
@@ -157,7 +151,10 @@ def _ground(
     claimed = (under_way.jobs, under_way.avoid, under_way.lasting)
     of_jobs = ("looks", *of_rule, *claimed, leaving, suspend_on, job.memory_mib if may_suspend else 0)
     looks = survey.once(
-        of_jobs, lambda: looks_at_jobs(preemptor, context, leaving=leaving, eternal=eternal, suspend_on=suspend_on)
+        of_jobs,
+        lambda: looks_at_jobs(
+            preemptor, context, leaving=leaving, eternal=eternal, suspend_on=suspend_on, kept=survey.kept_looks
+        ),
     )
     alone = (job.job_id, preemptor.tasks) if job.licenses or preemptor.tasks > 1 else None
     kind = ("ground", of_jobs, eligible, needs, under_way.promised, alone, ends_within_s)

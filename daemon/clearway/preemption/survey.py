@@ -15,14 +15,17 @@ Cost: a look at every node and running job for each kind of urgent job, instead 
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar, cast
 
+from clearway.preemption.looks import KeptLooks
+
 T = TypeVar("T")
 
 
 class Survey:
     """Parts by name; made for one snapshot, configuration and moment."""
 
-    def __init__(self, longest_s: float = 0.0) -> None:
+    def __init__(self, longest_s: float = 0.0, kept_looks: KeptLooks | None = None) -> None:
         """``longest_s``: the longest time that any of the urgent jobs has; 0: it is for one of them."""
+        self.kept_looks = kept_looks
         self._longest_s = longest_s
         self._parts: dict[Hashable, Any] = {}
         self.found = 0  # parts that had to be looked for

@@ -171,6 +171,10 @@ class Cycle:
             in_arrears=self.executor.in_arrears(now),
         )
 
+    def look_ahead(self, context: CycleContext, go_on: Callable[[], bool]) -> None:
+        """Between two cycles, while ``go_on`` says so."""
+        self.quarantine.attempt_part("looks ahead", lambda: self.preemption.look_ahead(context, go_on))
+
     def _forget(self) -> None:
         """What follows one snapshot after another has missed some, or another daemon writes."""
         self.parts.history.forget()

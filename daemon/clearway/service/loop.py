@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from clearway.config.configuration import Config
+from clearway.execution.cycle_context import CycleContext
 from clearway.model.errors import ClearwayError, CycleEndedError
 from clearway.model.events import CycleFailed
 from clearway.model.report import CycleReport
@@ -21,6 +22,7 @@ from clearway.service.status_record import StatusRecord
 from clearway.service.wake_file import LOOKS_EVERY_S, WakeFile
 
 _SETTLES_EVERY_S = 3600.0
+_LOOKS_AHEAD_S = 0.2  # in one pause, for some thousand jobs
 
 
 class Loop:
@@ -96,6 +98,7 @@ class Loop:
                 self._file_wakes_from_s = self.parts.clock.monotonic() + self.config.daemon.active_interval
                 pause_ends = self.parts.clock.monotonic() + pause_s
                 self.settle()
+                self.look_ahead(pause_ends)
                 self.explain(pause_ends)
             except (Exception, CycleEndedError) as error:  # noqa: BLE001 - whatever makes one fail, the next must run
                 self.parts.emit(CycleFailed(error))
@@ -119,6 +122,13 @@ class Loop:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
+
+    def look_ahead(self, until: float) -> None:
+        """Look at running jobs before an urgent job comes, for a moment at a time, but no longer than ``until``."""
+        if self.report is not None and self.leadership.epoch is not None and not self.leadership.observes:
+            context = CycleContext(self.report.snapshot, self.config, self.parts.clock.now())
+            ends = min(until, self.parts.clock.monotonic() + _LOOKS_AHEAD_S)
+            self._cycle.look_ahead(context, lambda: self.parts.clock.monotonic() < ends and not self._woken())
 
     def _pause(self, ends: float) -> None:
         """Wait, and keep the lease meanwhile: ``daemon.poll_interval`` may be longer than it lasts."""

@@ -59,14 +59,14 @@ def without_superfluous_jobs(problem: EvictionProblem, losses: Losses) -> Evicti
     lost = losses.of(options)
     if not lost or max(lost) > _LARGEST:
         return problem
-    waiting = [any([o.ready_s or o.action is Action.END for o in candidate.options]) for candidate in candidates]
+    waiting = [any(o.ready_s or o.action is Action.END for o in candidate.options) for candidate in candidates]
     always = np.flatnonzero(~np.array(waiting))
     numbers = np.array([len(candidate.options) for candidate in candidates])
     in_time = -np.floor_divide(-checkpoint_s, problem.step_s)
     in_time[in_time > problem.last_step] = _NEVER
-    ways = _table(numbers, in_time.astype(np.int64), np.array(lost, np.int64))
+    steps, keys = _table(numbers, in_time.astype(np.int64), np.array(lost, np.int64))
     nodes = np.minimum([candidate.nodes for candidate in candidates], missing)
-    left = always[_left(*(part[:, always] for part in ways), nodes[always], nodes[always], missing)]
+    left = always[_left(steps[:, always], keys[:, always], nodes[always], nodes[always], missing)]
     kept = np.array(waiting)
     kept[left] = True
     return replace(problem, candidates=tuple([candidates[place] for place in np.flatnonzero(kept).tolist()]))
