@@ -22,7 +22,6 @@ from clearway.service.status_record import StatusRecord
 from clearway.service.wake_file import LOOKS_EVERY_S, WakeFile
 
 _SETTLES_EVERY_S = 3600.0
-_LOOKS_AHEAD_S = 0.2  # in one pause, for some thousand jobs
 
 
 class Loop:
@@ -127,8 +126,8 @@ class Loop:
         """Look at running jobs before an urgent job comes, for a moment at a time, but no longer than ``until``."""
         if self.report is not None and self.leadership.epoch is not None and not self.leadership.observes:
             context = CycleContext(self.report.snapshot, self.config, self.parts.clock.now())
-            ends = min(until, self.parts.clock.monotonic() + _LOOKS_AHEAD_S)
-            self._cycle.look_ahead(context, lambda: self.parts.clock.monotonic() < ends and not self._woken())
+            ends = min(until, self.parts.clock.monotonic() + LOOKS_EVERY_S)  # no longer than the wake file can wait
+            self._cycle.look_ahead(context, lambda: self.parts.clock.monotonic() < ends and not self._wake.is_set())
 
     def _pause(self, ends: float) -> None:
         """Wait, and keep the lease meanwhile: ``daemon.poll_interval`` may be longer than it lasts."""

@@ -52,7 +52,7 @@ class EvictionDP(PlainPlanner):
         passes = [list(each) for _, each in same]
         solved = _by_core(contest, windows, len(passes))
         if solved is None:
-            most_gap = SETTLED if programs_fit(windows) else inf
+            most_gap = SETTLED if shares_nodes(windows[0]) and programs_fit(windows) else inf
             solve = partial(_by_tables, most_gap=most_gap)
             solved, _ = in_shares(passes, MOST_LABELS_IN_ALL, solve, most_gap=most_gap)
             if solved.gap > most_gap:

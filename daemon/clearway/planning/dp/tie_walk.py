@@ -73,7 +73,7 @@ def _first_consistent(state: _State, stations: Sequence[_Station]) -> _State:
     for table, all_rows, first, choices in stations:
         place = (columns - first) * all_rows + rows
         for late, nodes, cost, back, pick in choices:
-            if late <= rows and table[place - back] == value - cost:
+            if cost <= value and late <= rows and table[place - back] == value - cost:
                 taken.append(pick)
                 rows -= late
                 columns -= nodes

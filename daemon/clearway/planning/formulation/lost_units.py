@@ -22,7 +22,7 @@ from clearway.model.problem import Option
 
 _MOST_DECIMALS = 9
 _ROOM = 1 << 62
-_MANY = 64  # so many numbers are turned into units at once
+_MANY = 256  # so many numbers are turned into units at once
 _EXACT = 2.0**52  # up to here a float's product with a power of ten, rounded, is the number that was meant
 
 
