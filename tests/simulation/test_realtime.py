@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 
@@ -13,11 +15,12 @@ from clearway.simulation.checkpoint_models import (
     Storage,
     SystemCheckpoints,
 )
+from clearway.simulation.cluster_view import BATCH, SHORT, URGENT, names_of
 from clearway.simulation.engine import Scheduler, replay
-from clearway.simulation.schedulers.clearway import Clearway
+from clearway.simulation.schedulers.clearway import Clearway, site_with_short_jobs
 from clearway.simulation.schedulers.easy import Easy
 from clearway.simulation.schedulers.weighted_cost import WeightedCost
-from clearway.simulation.schedulers.wfp import HighPriority, Wfp
+from clearway.simulation.schedulers.wfp import MAX_AGE_S, HighPriority, Wfp
 from clearway.simulation.traces.trace import TraceJob
 from tests.oracle import slow_realtime
 from tests.simulation.test_schedulers import NODES, conserved, job, workloads
@@ -136,3 +139,43 @@ def test_two_urgent_jobs_never_count_on_the_same_nodes() -> None:
     one, other, *urgent = replay(jobs, NODES, clearway(within_s=60), observe=conserved).outcomes
     assert (one.preemptions, other.preemptions) == (1, 1)
     assert [outcome.start_s for outcome in urgent] == [110, 110]
+
+
+def short(number: int, submit_s: int, run_s: int, size: int) -> TraceJob:
+    batch = job(number, submit_s, run_s, size)
+    return replace(batch, names=replace(names_of(batch), partition=SHORT))
+
+
+def clearway_with_room_for_short_jobs() -> Clearway:
+    storage = seconds(10)
+    site = site_with_short_jobs(storage)
+    return Clearway(JustInTime(storage), config=site, storage=storage, partitions=(BATCH, URGENT, SHORT))
+
+
+def test_a_long_job_makes_room_for_a_short_one_where_a_rule_says_so() -> None:
+    jobs = (job(1, 0, 9_000, NODES), short(2, 2_000, 50, 1))
+    long, waits = replay(jobs, NODES, clearway(), observe=conserved).outcomes
+    assert (long.preemptions, waits.start_s) == (0, 9_000)
+    long, waits = replay(jobs, NODES, clearway_with_room_for_short_jobs(), observe=conserved).outcomes
+    assert (long.preemptions, long.lost_s, waits.start_s) == (1, 0, 2_010)
+
+
+def test_a_short_job_stays_where_an_urgent_one_comes_and_goes_behind_it_where_both_wait() -> None:
+    jobs = (short(1, 0, 900, NODES), job(2, 100, 50, NODES, urgent=True), short(3, 100, 50, NODES))
+    runs, urgent, waits = replay(jobs, NODES, clearway_with_room_for_short_jobs(), observe=conserved).outcomes
+    assert (runs.preemptions, urgent.start_s, waits.start_s) == (0, 900, 950)
+
+
+def test_small_jobs_first_and_before_them_short_ones() -> None:
+    """Job 2 has waited for a week when job 1 ends, which makes up for all nodes."""
+    end_s = 10 * MAX_AGE_S
+    old = end_s - MAX_AGE_S
+    jobs = (
+        job(1, 0, end_s, NODES),
+        job(2, old, 10, NODES),
+        job(3, end_s - 2, 10, 4),
+        job(4, end_s - 1, 10, 3),
+        short(5, end_s - 1, 10, NODES),
+    )
+    starts = {o.job.job_id: o.start_s - end_s for o in replay(jobs, NODES, Wfp("small"), observe=conserved).outcomes}
+    assert starts == {1: -end_s, 5: 0, 2: 10, 4: 20, 3: 30}

@@ -7,6 +7,7 @@ from typing import Any
 from clearway.experiments import chart, page
 from clearway.experiments.cells import means
 from clearway.experiments.realtime_study import APPROACHES, CATEGORIES, PERCENTS, WAYS, WEEKS, RealtimeStudy
+from clearway.experiments.realtime_workloads import SHORT_PARTITION_S
 from clearway.simulation.measures import Spread
 
 _COLOURS = {
@@ -49,6 +50,7 @@ def as_html(study: RealtimeStudy) -> str:
         cost=f"{BATCH_TARGET:.0%}",
         summary=list(_summary(study)),
         table_3=list(_table_3(study)),
+        short_minutes=SHORT_PARTITION_S // 60,
         colours=_COLOURS,
         weeks=[_week(study, week) for week in study.weeks],
         ways=[(WAYS[way], list(_other_way(study, way))) for way in study.ways],

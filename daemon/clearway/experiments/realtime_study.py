@@ -12,8 +12,10 @@ The baseline treats all jobs alike, as Mira did. The paper's numbers are those o
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Literal
 
 from clearway.experiments import realtime_workloads as workloads
 from clearway.experiments.cells import absent, chosen
@@ -21,9 +23,10 @@ from clearway.experiments.offline_optimum import offline_optimum
 from clearway.experiments.sweeps.base import Sweep, Task
 from clearway.model.errors import TraceError
 from clearway.simulation import checkpoint_models as models
+from clearway.simulation.cluster_view import BATCH, SHORT, URGENT
 from clearway.simulation.engine import Outcome, Scheduler, replay
 from clearway.simulation.measures import BOUND_S, Categories, Spread
-from clearway.simulation.schedulers.clearway import Clearway
+from clearway.simulation.schedulers.clearway import Clearway, site_with_short_jobs
 from clearway.simulation.schedulers.weighted_cost import WeightedCost
 from clearway.simulation.schedulers.wfp import HighPriority, Wfp
 from clearway.simulation.traces.swf import read_swf
@@ -51,8 +54,17 @@ def _patient(model: models.CheckpointModel) -> Scheduler:
     return Clearway(model, order="wfp", storage=models.MIRA, max_delay_s=lambda job: max(600, 0.2 * job.limit_s))
 
 
+def _room_for_short(model: models.CheckpointModel, order: Literal["wfp", "small"] = "wfp") -> Scheduler:
+    site = site_with_short_jobs(models.MIRA)
+    return Clearway(model, config=site, storage=models.MIRA, order=order, partitions=(BATCH, URGENT, SHORT))
+
+
 def _weighted_cost(model: models.CheckpointModel) -> Scheduler:
     return WeightedCost(model, unit_nodes=models.MIRA.unit_nodes)
+
+
+def _weighted_cost_small_first(model: models.CheckpointModel) -> Scheduler:
+    return WeightedCost(model, unit_nodes=models.MIRA.unit_nodes, order="small")
 
 
 # By name a scheduler, and how preempted jobs are saved.
@@ -68,12 +80,25 @@ APPROACHES: dict[str, tuple[Callable[[models.CheckpointModel], Scheduler], Calla
 }
 # Time to write an image first, and the paper's 1.2; not among the above, for batch jobs pay for it on Mira.
 PATIENT = "Clearway, patient"
+# On a site with a partition for short jobs that comes first; then also with the smaller jobs first in each partition.
+# Not among the above either: small jobs first is no order for Mira, where the large ones would wait (decision 0082).
+ROOM_FOR_SHORT = "Clearway, room for short jobs"
+SMALL_FIRST = "Clearway, room for short jobs, small ones first"
+WCJS_SMALL_FIRST = "WCJS just in time, short and small jobs first"
 OF_LOGS = {  # the approaches to the random logs by their titles
     "weighted cost": "WCJS just in time",
     "Clearway": "Clearway",
     "Clearway, 0.2 of the limit and 10 minutes at least": PATIENT,
+    ROOM_FOR_SHORT: ROOM_FOR_SHORT,
+    "weighted cost, short and small jobs first": WCJS_SMALL_FIRST,
+    SMALL_FIRST: SMALL_FIRST,
 }
-_ALL = APPROACHES | {PATIENT: (_patient, models.JustInTime)}
+_ALL = APPROACHES | {
+    PATIENT: (_patient, models.JustInTime),
+    ROOM_FOR_SHORT: (_room_for_short, models.JustInTime),
+    SMALL_FIRST: (partial(_room_for_short, order="small"), models.JustInTime),
+    WCJS_SMALL_FIRST: (_weighted_cost_small_first, models.JustInTime),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +192,8 @@ def replayed(jobs: Sequence[TraceJob], approach: str, blocks: int = BLOCKS) -> l
     make, model_of = _ALL[approach]
     model = model_of()
     submitted = {job.job_id: job for job in jobs}
+    if approach in (ROOM_FOR_SHORT, SMALL_FIRST, WCJS_SMALL_FIRST):
+        jobs = workloads.with_short_partition(jobs)
     done = replay([model.lengthened(job) for job in jobs], blocks, make(model))
     return [outcome._replace(job=submitted[outcome.job.job_id]) for outcome in done.outcomes]
 

@@ -11,12 +11,13 @@ from random import Random
 from clearway.experiments.offline_optimum import OfflineJob
 from clearway.model.errors import SimulationError
 from clearway.simulation.checkpoint_models import MIRA
-from clearway.simulation.cluster_view import INSTRUMENT, URGENT
+from clearway.simulation.cluster_view import INSTRUMENT, SHORT, URGENT, names_of
 from clearway.simulation.traces.trace import Names, Trace, TraceJob, in_order
 
 SHORT_S = 90 * 60
 PARTITIONS = (512, 1_024, 2_048, 4_096, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152)
 MEAN_APS_NODES = 2_048
+SHORT_PARTITION_S = 2_700  # the longest time limit in the partition for short jobs
 RANDOM_BATCH, RANDOM_URGENT, RANDOM_BLOCKS = 5, 2, 16
 _INSTRUMENT = Names(user="beam", account=INSTRUMENT, partition=URGENT, qos="", job_name="")
 
@@ -69,6 +70,16 @@ def random_log(seed: int) -> tuple[TraceJob, ...]:
         limit_s = ceil(run_s * rng.uniform(1, 2))
         jobs.append(TraceJob(number, submit_s, run_s, size, limit_s, urgent=number > RANDOM_BATCH))
     return in_order(jobs)
+
+
+def with_short_partition(jobs: Sequence[TraceJob]) -> list[TraceJob]:
+    """The same jobs where the site has a partition for batch jobs with short limits, and they are sent there."""
+    return [
+        replace(job, names=replace(names_of(job), partition=SHORT))
+        if not job.urgent and job.limit_s <= SHORT_PARTITION_S
+        else job
+        for job in jobs
+    ]
 
 
 def as_offline(jobs: Sequence[TraceJob]) -> list[OfflineJob]:

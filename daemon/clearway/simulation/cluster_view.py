@@ -16,6 +16,7 @@ from clearway.simulation.traces.trace import Names, TraceJob
 
 URGENT = "urgent"  # the partition of urgent jobs where a trace names none; all partitions have all nodes
 BATCH = "batch"
+SHORT = "short"  # the partition of batch jobs with short limits, where the site has one
 INSTRUMENT = "instrument"  # the account of jobs that an instrument submits
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 

@@ -14,10 +14,18 @@ from clearway.experiments import index_report, realtime_study
 from clearway.experiments.chart import ticks
 from clearway.experiments.realtime_report import as_csv, as_html
 from clearway.experiments.realtime_study import APPROACHES, PERCENTS, bounded_slowdown, replayed, study
-from clearway.experiments.realtime_workloads import PARTITIONS, random_log, some_of_all, with_beam_time_jobs
+from clearway.experiments.realtime_workloads import (
+    PARTITIONS,
+    SHORT_PARTITION_S,
+    random_log,
+    some_of_all,
+    with_beam_time_jobs,
+    with_short_partition,
+)
 from clearway.experiments.sweeps.base import Sweep
 from clearway.experiments.sweeps.local import local_workers
 from clearway.model.errors import SimulationError, TraceError
+from clearway.simulation.cluster_view import BATCH, SHORT, URGENT, names_of
 from clearway.simulation.traces.swf import read_swf, write_swf
 from clearway.simulation.traces.trace import Trace, TraceJob
 
@@ -59,6 +67,12 @@ def test_random_logs_have_the_papers_sizes() -> None:
     logs = [random_log(seed) for seed in range(20)]
     assert all(sum(job.urgent for job in log) == 2 and len(log) == 7 for log in logs)
     assert {512 * job.size for log in logs for job in log} == {512, 1_024, 2_048, 4_096, 8_192}
+
+
+def test_short_batch_jobs_are_sent_to_a_partition_of_their_own() -> None:
+    limits = {1: SHORT_PARTITION_S, 2: SHORT_PARTITION_S + 1, 3: 60}
+    jobs = [TraceJob(number, 0, 30, 1, requested_s=limit, urgent=number == 3) for number, limit in limits.items()]
+    assert [names_of(job).partition for job in with_short_partition(jobs)] == [SHORT, BATCH, URGENT]
 
 
 def test_checkpoints_count_as_delay() -> None:
@@ -123,16 +137,32 @@ def test_a_folder_without_the_weeks_is_named(tmp_path: Path) -> None:
         study(tmp_path, 1, Sweep(workers))
 
 
+def of_logs(name: str) -> tuple[float, float]:
+    """Mean slowdowns of the batch and the urgent jobs of the random logs (Table 3)."""
+    done = [each for seed in range(realtime_study.LOGS) for each in replayed(random_log(seed), name, 16)]
+    batch, urgent = ([each.slowdown for each in done if each.job.urgent == kind] for kind in (False, True))
+    return sum(batch) / len(batch), sum(urgent) / len(urgent)
+
+
 def test_patient_clearway_is_better_than_weighted_cost_on_the_random_logs() -> None:
-    """Both ways (Table 3): means over the logs."""
-    means = {}
-    for name in ("WCJS just in time", realtime_study.PATIENT):
-        done = [each for seed in range(realtime_study.LOGS) for each in replayed(random_log(seed), name, 16)]
-        for urgent in (True, False):
-            slowdowns = [outcome.slowdown for outcome in done if outcome.job.urgent == urgent]
-            means[name, urgent] = sum(slowdowns) / len(slowdowns)
-    for urgent in (True, False):
-        assert means[realtime_study.PATIENT, urgent] < means["WCJS just in time", urgent]
+    ours, theirs = of_logs(realtime_study.PATIENT), of_logs("WCJS just in time")
+    assert ours[0] < theirs[0]
+    assert ours[1] < theirs[1]
+
+
+def test_room_for_short_jobs_halves_the_distance_to_the_optimum() -> None:
+    """The optimum has 1.62 and 1.10, patient Clearway 1.86 and 1.24."""
+    batch, urgent = of_logs(realtime_study.SMALL_FIRST)
+    assert batch <= (1.62 + 1.86) / 2
+    assert urgent <= (1.10 + 1.24) / 2
+
+
+def test_room_for_short_jobs_is_better_for_all_in_either_order() -> None:
+    patient, short = of_logs(realtime_study.PATIENT), of_logs(realtime_study.ROOM_FOR_SHORT)
+    theirs, small = of_logs(realtime_study.WCJS_SMALL_FIRST), of_logs(realtime_study.SMALL_FIRST)
+    for kind in (0, 1):
+        assert short[kind] < patient[kind]
+        assert small[kind] < theirs[kind]
 
 
 @pytest.mark.skipif(not MIRA_WEEK.exists(), reason=f"no {MIRA_WEEK}")

@@ -1,11 +1,12 @@
 """Clearway in a replay: its own detection, policy and planner over a base scheduler.
 
-Batch jobs are scheduled by EASY backfilling, in the order of submission or of ``wfp``. Urgent ones stand before them,
-as in a partition of higher priority. For one that does not start by itself ``preemption.detection`` says by when it
-must run, and ``preemption.plan.decide`` makes the plan, from a snapshot of the simulated machine: the very functions
-that the daemon calls, with a configuration of the same form. As in the daemon, the nodes of a plan are kept for the
-urgent job from then on, checkpoints begin at once, a job that ends in time is waited for, and where there is no plan
-the next event brings another try.
+Batch jobs are scheduled by EASY backfilling, in the order of submission or in one of ``wfp``'s. Urgent ones stand
+before them, as in a partition of higher priority. So do short ones, behind the urgent ones, where a rule makes room for
+the partition ``short``. For one that does not start by itself ``preemption.detection`` says by when it must run, and
+``preemption.plan.decide`` makes the plan, from a snapshot of the simulated machine: the very functions that the daemon
+calls, with a configuration of the same form. As in the daemon, the nodes of a plan are kept for the urgent job from
+then on, checkpoints begin at once, a job that ends in time is waited for, and where there is no plan the next event
+brings another try.
 
 How a preempted job leaves in the replay is the checkpoint model's matter; what the plan believes of it stands in the
 jobs' claims and in ``costs`` of the configuration.
@@ -26,9 +27,9 @@ from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.detection import preemptors
 from clearway.preemption.plan import decide
 from clearway.simulation.checkpoint_models import NODES, CheckpointModel, JustInTime, NoCheckpoints, Storage
-from clearway.simulation.cluster_view import BATCH, INSTRUMENT, URGENT, ClusterView
+from clearway.simulation.cluster_view import BATCH, INSTRUMENT, SHORT, URGENT, ClusterView
 from clearway.simulation.machine import Machine, ReplayedJob, State
-from clearway.simulation.schedulers.wfp import Wfp, wfp_score
+from clearway.simulation.schedulers.wfp import Wfp, is_short
 
 MAX_LATE_S = 3_600
 MAX_KILL_LOSS_S = 600
@@ -68,6 +69,17 @@ def simulated_site(storage: Storage = NODES, *, save: bool = True) -> Config:
     )
 
 
+def site_with_short_jobs(storage: Storage = NODES) -> Config:
+    """The same site with a partition for short jobs: others make room for these, and for all that are urgent, as they
+    do for an instrument's.
+    """
+    rules = [
+        PreemptorRule(name=name, partition=(name,), max_late=MAX_LATE_S, max_kill_loss=MAX_KILL_LOSS_S)
+        for name in (URGENT, SHORT)
+    ]
+    return simulated_site(storage).model_copy(update={"preemptors": tuple(rules)})
+
+
 @dataclass(frozen=True, slots=True)
 class _Eviction:
     """A plan under way: the urgent job, and the jobs whose nodes it waits for."""
@@ -90,17 +102,17 @@ class Clearway(Wfp):
         config: Config | None = None,
         storage: Storage = NODES,
         planner: Planner | None = None,
-        order: Literal["submission", "wfp"] = "submission",
+        order: Literal["submission", "wfp", "small"] = "submission",
         max_delay_s: Callable[[ReplayedJob], float] | None = lambda job: 0.1 * job.limit_s,
         partitions: tuple[str, ...] = (BATCH, URGENT),
     ) -> None:
         """``max_delay_s`` None: urgent jobs claim nothing, and the rule's holds."""
-        super().__init__()
+        super().__init__(order)
         self.model = model or JustInTime(storage)
         self.config = config or simulated_site(storage, save=not isinstance(self.model, NoCheckpoints))
         self.storage = storage
         self.planner = planner or EvictionDP()
-        self.by_score = order == "wfp"
+        self.short_too = any(SHORT in rule.partition for rule in self.config.preemptors)
         self.max_delay_s = max_delay_s
         self.partitions = partitions
         self.open: dict[int, _Eviction] = {}  # by the urgent job's index
@@ -119,20 +131,23 @@ class Clearway(Wfp):
         )
 
     def rank(self, job: ReplayedJob) -> tuple[float, ...]:
-        score = wfp_score(job, self.machine.now_s) if self.by_score else 0
-        return (not job.urgent, -score, job.index)
+        return (not job.urgent, not self._preempts(job), *super().rank(job))
 
     def schedule(self) -> None:
         self.order()
-        urgent = [job for job in self.queue if job.urgent]
-        for job in urgent:
+        first = [job for job in self.queue if self._preempts(job)]
+        for job in first:
             if job.size <= len(self.machine.free) - self._held(but=self.open.get(job.index)):
                 self.open.pop(job.index, None)
                 self.start(job)
-        waiting = [job for job in urgent if job.state is State.WAITING and job.index not in self.open]
+        waiting = [job for job in first if job.state is State.WAITING and job.index not in self.open]
         if waiting:
             self._plan(waiting)
         self._start_others()
+
+    def _preempts(self, job: ReplayedJob) -> bool:
+        """Whether a rule makes it a preemptor."""
+        return job.urgent or (self.short_too and is_short(job))
 
     def _held(self, but: _Eviction | None = None) -> int:
         return sum(max(0, eviction.held()) for eviction in self.open.values() if eviction is not but)

@@ -15,6 +15,7 @@ slowdown that finds no place does not keep the next ones from theirs.
 """
 
 from dataclasses import asdict, replace
+from typing import Literal
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.baselines.weighted_cost import WeightedCost as Planner
@@ -29,8 +30,14 @@ THRESHOLD = 1.2
 class WeightedCost(Wfp):
     name = "weighted-cost"
 
-    def __init__(self, model: CheckpointModel | None = None, *, unit_nodes: int = NODES.unit_nodes) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        model: CheckpointModel | None = None,
+        *,
+        unit_nodes: int = NODES.unit_nodes,
+        order: Literal["wfp", "small"] = "wfp",
+    ) -> None:
+        super().__init__(order)
         self.model = model or JustInTime(replace(NODES, unit_nodes=unit_nodes))
         self.unit_nodes = unit_nodes
         self.planner = Planner()

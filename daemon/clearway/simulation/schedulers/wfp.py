@@ -5,15 +5,28 @@ simulates: its section 6.3 names the three quantities, not the formula, which is
 utility-based job scheduling on Blue Gene/P systems"). Whenever a job is submitted or leaves, the queue is ordered
 anew; the first job that does not fit keeps its reservation as in EASY, until the order changes. Ties go by submission.
 
+With ``order="small"`` the jobs of the partition ``short`` stand first, and then those on fewer nodes, of which waiting
+makes up for as many in a week: Slurm's order where that partition has a higher PriorityTier, PriorityFavorSmall is set,
+and age and size have equal weights.
+
 Cost: a sort and a pass over the queue at each event.
 """
 
+from typing import Literal
+
+from clearway.simulation.cluster_view import SHORT, names_of
 from clearway.simulation.machine import ReplayedJob
 from clearway.simulation.schedulers.easy import Easy
+
+MAX_AGE_S = 7 * 86_400  # Slurm's PriorityMaxAge, if not set
 
 
 class Wfp(Easy):
     name = "wfp"
+
+    def __init__(self, order: Literal["submission", "wfp", "small"] = "wfp") -> None:
+        super().__init__()
+        self.by = order
 
     def schedule(self) -> None:
         self.order()
@@ -24,7 +37,12 @@ class Wfp(Easy):
         self.renew(sorted(self.queue, key=self.rank))
 
     def rank(self, job: ReplayedJob) -> tuple[float, ...]:
-        return (-wfp_score(job, self.machine.now_s), job.index)
+        if self.by == "wfp":
+            return (-wfp_score(job, self.machine.now_s), job.index)
+        if self.by == "small":
+            age = min(1.0, (self.machine.now_s - job.submit_s) / MAX_AGE_S)
+            return (not is_short(job), job.size / self.machine.nodes - age, job.index)
+        return (job.index,)
 
     def start(self, job: ReplayedJob) -> None:
         self.machine.start(job)
@@ -33,6 +51,11 @@ class Wfp(Easy):
     def start_in_order(self) -> None:
         if self.queue:
             super().schedule()
+
+
+def is_short(job: ReplayedJob) -> bool:
+    """Whether it is in the partition for short jobs."""
+    return names_of(job.trace).partition == SHORT
 
 
 def wfp_score(job: ReplayedJob, now_s: float) -> float:
