@@ -159,11 +159,13 @@ class EvictionProblem:
 
     def in_time(self, options: tuple[Option, ...]) -> tuple[Option, ...]:
         """Those that the longest deadline has time for."""
-        last_s = self.last_step * self.step_s
+        last_s, busy_s = self.last_step * self.step_s, self.busy_s
         return tuple(
-            option
-            for option in options
-            if max(option.checkpoint_s and option.checkpoint_s + self.busy_s, option.ready_s) <= last_s
+            [
+                option
+                for option in options
+                if option.ready_s <= last_s and (not option.checkpoint_s or option.checkpoint_s + busy_s <= last_s)
+            ]
         )
 
     def switch_of(self, placement: tuple[str, ...]) -> str:

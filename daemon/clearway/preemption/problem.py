@@ -200,7 +200,8 @@ def _found_ground(
         asked = EvictionProblem(0, 0, 1, tuple(candidates), needs=needs, nodes=nodes)
         free = {node.name for node in serving(asked, ()) if node.pool is None}
     by_id, now = snapshot.job_by_id, context.now
-    likely = (job_id for job_id, ways in jobs.options.items() if ends_before_its_limit(by_id[job_id], ways, now))
+    guessed = jobs.options if context.config.planning.end_confidence is not None else {}
+    likely = (job_id for job_id, ways in guessed.items() if ends_before_its_limit(by_id[job_id], ways, now))
     return _Ground(
         tuple(candidates),
         needs,
