@@ -138,3 +138,30 @@ def test_large_clusters_have_a_bound() -> None:
     check(requests, found.allocations)
     assert len(found.allocations) == len(requests)
     assert 0 < found.least_node_s <= lost(found.allocations)
+
+
+def test_the_most_pressing_have_a_plan_where_time_is_up_later() -> None:
+    """The rest of them waits for another cycle."""
+    problem = shared_problem(1, machine_nodes=100, jobs=300, needed=1, gpus=4)
+    delays_s = (100, 300, 500)
+    crowd = [
+        Request(f"u{number:02d}", 1, replace(problem, max_delay_s=delays_s[number % 3], step_s=1), ())
+        for number in range(15)
+    ]
+    complete = by_parts(crowd, endless)
+    assert complete is not None
+    assert not complete.later
+    seen = set()
+    for calls in range(8):
+        left_s = iter([60.0] * calls)
+        found = by_parts(crowd, lambda left_s=left_s: next(left_s, 0.0))  # type: ignore[misc]
+        if found is None or found.allocations is None:
+            continue
+        check(crowd, found.allocations)
+        served = {each.job_id for each in found.allocations}
+        assert found.later == {each.job_id for each in crowd} - served
+        reached_s = delays_s[len(served) // 5 - 1]
+        assert found.later == {each.job_id for each in crowd if each.problem.max_delay_s > reached_s}
+        assert not (found.later and found.least_node_s)
+        seen.add(len(served))
+    assert seen == {5, 10, 15}

@@ -11,7 +11,8 @@ others after it. An urgent job that could have whole nodes as well has parts onl
 beside it, as far as there is time to find out; else all of them are given whole nodes, together. The plans of all later
 turns are made as well, and compared with a plan for all of them at once (``planning.joint.several.at_once``). That one
 is taken where it serves more preemptors (earlier ones count more), or costs less, by the order of ``planning.base``;
-and without a look at later turns where preemptors are many.
+and without a look at later turns where preemptors are many. Of many it is enough to know that each has a plan alone
+(``Solution.rough``): those plans are made at once before anybody's turn.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +33,7 @@ from clearway.planning.joint.several import MANY, at_once, gap_of, plan_together
 from clearway.preemption.joint_plans import cost_of_all, least_cost, plans_of, requests_of
 from clearway.preemption.node_needs import takes_parts
 from clearway.preemption.plan import Solution, plan_alone
+from clearway.preemption.turns import LATER
 
 _NO_TIME = "planned in its turn; there was no time to find out whether a plan for all of them at once is better"
 _NONE_BETTER = "planned in its turn; no better plan for all of them at once was found, but there may be one"
@@ -164,8 +166,26 @@ class _Batch:
 
     def decide(self, found: Sequence[Preemptor]) -> BatchDecision:
         """For those whose turn it is, or for all of them where that is better."""
+        if (crowd := self._crowd(found)) is not None:
+            return crowd
         turns = self.turns(found)
         return self.at_once(found, turns) if (turns.later or self.has_needs) and not self.has_slots else turns
+
+    def _crowd(self, found: Sequence[Preemptor]) -> BatchDecision | None:
+        """A plan for many at once, of which it is known that they have one alone; None where none was found.
+
+        Then they are solved for alone as their turn comes.
+        """
+        answers = {each.job.job_id: self.known.get(each.job.job_id) for each in found}
+        able = {job_id: each for job_id, each in answers.items() if isinstance(each, Solution)}
+        rough = [job_id for job_id, each in able.items() if each.rough]
+        if len(rough) >= MANY and not self.has_slots and not any(_alone(each) for each in able.values()):
+            told = [(each, why) for each in found if isinstance(why := answers[each.job.job_id], NoPlan)]
+            if (decision := self._many_at_once(found, able, BatchDecision(tuple(told), (), LATER))) is not None:
+                return decision
+        for job_id in rough:
+            del self.known[job_id]
+        return None
 
     def all_or_none(self, group: Sequence[Preemptor], others: Sequence[Preemptor]) -> BatchDecision:
         """Plans for all components of a heterogeneous job, which count on each other, or for none."""
@@ -199,7 +219,7 @@ class _Batch:
             return turns
         large = any(len(each.prepared.problem.nodes) > FEW_NODES for each in able.values())
         if large and len(able) >= MANY and len(self.known) == len(found):
-            return self._many_at_once(found, able, turns)
+            return self._many_at_once(found, able, turns) or _noted(turns, _NO_TIME)
         plans = self._all_turns(turns)
         if plans is None or len(self.known) < len(found):
             return _noted(turns, _NO_TIME)
@@ -227,11 +247,11 @@ class _Batch:
 
     def _many_at_once(
         self, found: Sequence[Preemptor], able: Mapping[str, Solution], turns: BatchDecision
-    ) -> BatchDecision:
-        """A plan for all at once without all the turns to compare it with, which would take far longer."""
+    ) -> BatchDecision | None:
+        """A plan for all at once without all the turns to compare it with, which would take far longer; None: none."""
         best = at_once(requests_of(able), self.seconds_left)
         if best is None or not best.allocations:
-            return _noted(turns, _NO_TIME)
+            return None
         gap = gap_of(best.allocations, best.least_node_s) if len(best.allocations) == len(able) else 0.0
         note = f"{_WITH_GAP} {100 * gap:.1f} %" if gap else "" if best.proven else _BEST_FOUND
         return _noted(self._instead(turns, found, able, best), note)
@@ -241,7 +261,7 @@ class _Batch:
         turns: BatchDecision, found: Sequence[Preemptor], able: Mapping[str, Solution], best: Best
     ) -> BatchDecision:
         """The plans of ``best``; of the turns only what is said of other preemptors."""
-        decided = plans_of(able, best.allocations)
+        decided = plans_of({key: each for key, each in able.items() if key not in best.later}, best.allocations)
         told = {each.job.job_id: plan for each, plan in turns.plans}
         decided |= {job_id: plan for job_id, plan in told.items() if job_id not in decided}
         return _decision(decided, found, turns.why_later)

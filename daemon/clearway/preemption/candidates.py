@@ -13,7 +13,7 @@ from clearway.estimates.costs import end_ready_s, suspend_option, why_no_checkpo
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.plan import Choice, Preemptor, Verdict
-from clearway.model.problem import Action, Candidate, Option
+from clearway.model.problem import Action, Amounts, Candidate, Option
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,14 @@ def job_options(looks: Mapping[str, Look | Verdict], horizon_s: float) -> JobOpt
     return JobOptions(options, tuple(verdicts), unsaved, only_end)
 
 
-def candidate_of(job: Job, nodes: tuple[str, ...], options: tuple[Option, ...], context: PlanningContext) -> Candidate:
-    """The job as the planner sees it; ``nodes`` are those that can be free once it has left."""
+def candidate_of(
+    job: Job,
+    nodes: tuple[str, ...],
+    options: tuple[Option, ...],
+    context: PlanningContext,
+    holds: tuple[Amounts, ...] = (),
+) -> Candidate:
+    """The job as the planner sees it; ``nodes`` are those that can be free once it has left, ``holds`` what of each."""
     start = job.start_time or context.now
     ran_s = max(0.0, (context.now - start).total_seconds())
     return Candidate(
@@ -102,6 +108,7 @@ def candidate_of(job: Job, nodes: tuple[str, ...], options: tuple[Option, ...], 
         nodes=len(nodes),
         options=options,
         node_names=nodes,
+        holds=holds,
         ran_s=round(ran_s, 3),
         remaining_s=None if job.time_limit_s is None else round(max(0.0, job.time_limit_s - ran_s), 3),
         waited_s=round(max(0.0, (start - job.submit_time).total_seconds()), 3),

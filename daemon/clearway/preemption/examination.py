@@ -14,6 +14,7 @@ from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.quarantine import Subject
 from clearway.planning.base import Planner
 from clearway.planning.dp.numbers import curves_for_many
+from clearway.planning.joint.several import MANY
 from clearway.preemption.batch import Answers, SolveAlone, under_way_beside
 from clearway.preemption.looks import KeptLooks
 from clearway.preemption.plan import Solution, solve_alone
@@ -26,6 +27,7 @@ from clearway.preemption.validation import asks_for
 # one that asks for the same as one before it: they are planned for as one.
 _BESIDE_OTHERS = 2.0
 _BESIDE_ALIKE = 1.0
+_AT_ONCE = 0.5  # of the time that there is have many that are planned for at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,17 @@ class Examination:
             planner = curves_for_many(planner, max(each.nodes for each in fresh), steps)
         return cls(operations, quarantine, basis, planning, planner, survey)
 
-    def beside(self, claimed: Sequence[Plan]) -> SolveAlone:
-        """What solves for a preemptor; ``claimed`` are the plans that were made before in this cycle."""
+    def beside(self, claimed: Sequence[Plan], *, rough: bool = False) -> SolveAlone:
+        """What solves for a preemptor; ``claimed`` are the plans that were made before in this cycle.
+
+        ``rough``: see ``solve_alone``.
+        """
 
         def solve_one(preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()) -> Solution | NoPlan:
             under_way = under_way_by(self.operations.all(), preemptor.deadline)
             under_way = under_way_beside(under_way, (*claimed, *beside), preemptor.deadline)
             context = replace(self.planning, under_way=under_way)
-            return solve_alone(preemptor, context, self.planner, whole=whole, survey=self.survey)
+            return solve_alone(preemptor, context, self.planner, whole=whole, rough=rough, survey=self.survey)
 
         def guarded(preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()) -> Solution | NoPlan:
             ident = f"{preemptor.job.job_id} in a plan"
@@ -75,13 +80,17 @@ class Examination:
     def answers(self, order: Sequence[Preemptor], turns: Turns, context: CycleContext) -> Answers:
         """What can be done for each alone, of as many as can be planned for beside each other in the time there is.
 
+        Of many it is enough to know that there is a plan, where that is beyond doubt: they are planned for at once.
         The first has its turn in any case: a cycle without any would help nobody.
         """
         time, impossible, now = self.basis.time, self.basis.impossible, context.now
-        solve = self.beside(())
+        solve, solve_roughly = self.beside(()), self.beside((), rough=True)
         known: Answers = {}
         later_s, longest_s = 0.0, 0.0  # that planning beside others takes; that solving for one has taken at most
+        together_s, in_all_s = 0.0, time.left_s()  # that planning for many at once takes; that there is
         examined = False
+        single = [each for each in order if each.tasks == 1 and not each.components]
+        crowd = {each.job.job_id for each in single} if len(single) >= MANY else set()
         for preemptor in order:
             job = preemptor.job
             of_preemptor = (preemptor.only_opportunistic, preemptor.takes_free)
@@ -89,15 +98,17 @@ class Examination:
             if (why := impossible.why(job.job_id, asks, now)) is not None:
                 known[job.job_id] = NoPlan(why)
                 continue
-            if examined and time.left_s() - longest_s <= later_s + _BESIDE_OTHERS * longest_s:
+            if examined and time.left_s() - longest_s <= max(together_s, later_s + _BESIDE_OTHERS * longest_s):
                 continue  # those after it may still be known to be impossible
             context.alive()
             left_s, parts, examined = time.left_s(), self.survey.found, True
-            known[job.job_id] = found = solve(preemptor)
+            known[job.job_id] = found = (solve_roughly if job.job_id in crowd else solve)(preemptor)
             turns.had(preemptor, found.why if isinstance(found, NoPlan) else "")
             took_s, alike = left_s - time.left_s(), self.survey.found == parts
             longest_s = took_s if alike else max(longest_s, took_s)
-            if isinstance(found, Solution):
+            if isinstance(found, Solution) and found.rough:
+                together_s, longest_s = _AT_ONCE * in_all_s, 0.0
+            elif isinstance(found, Solution):
                 later_s += (_BESIDE_ALIKE if alike else _BESIDE_OTHERS) * took_s
             elif found.curve is not None:
                 impossible.remember(job.job_id, asks, found.why, now)

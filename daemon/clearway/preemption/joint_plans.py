@@ -2,13 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 
-from clearway.model.plan import Choice, Cost, CurvePoint, NoPlan, Plan, PlannedAction, Verdict
+from clearway.model.plan import Choice, Cost, Curve, CurvePoint, NoPlan, Plan, PlannedAction, Verdict
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another
 from clearway.planning.joint.requests import Allocation, Request
 from clearway.preemption.plan import Solution, plan_of, too_late, why_chosen
+
+_PLANNER = "joint"
 
 
 def requests_of(solutions: Mapping[str, Solution]) -> list[Request]:
@@ -29,12 +32,15 @@ def plans_of(solutions: Mapping[str, Solution], allocations: Sequence[Allocation
     """A plan for each allocation, by the preemptor's job_id; a NoPlan for each preemptor without one."""
     goes_for = {job_id: allocation.job_id for allocation in allocations for job_id, _ in allocation.leaving}
     busy_s = _busy_s(solutions)
+    spared: dict[tuple[str, str], Verdict] = {}
     plans: dict[str, Plan | NoPlan] = {}
     for allocation in allocations:
         others = tuple(sorted(other.job_id for other in allocations if other is not allocation))
         solution = solutions[allocation.job_id]
         point = _point(allocation, solution, busy_s)
-        verdicts = _verdicts(allocation, point, solution, goes_for)
+        if solution.rough:  # of its curve no more is known
+            solution = replace(solution, curve=Curve(_PLANNER, (point,), exact=False))
+        verdicts = _verdicts(allocation, point, solution, goes_for, spared)
         plans[allocation.job_id] = plan_of(solution, point, allocation.nodes, verdicts, others, allocation.depends_on)
     names = ", ".join(sorted(plans))
     for job_id, solution in solutions.items():
@@ -107,9 +113,16 @@ def _point(allocation: Allocation, solution: Solution, busy_s: int) -> CurvePoin
     )
 
 
-def _verdicts(allocation: Allocation, point: CurvePoint, solution: Solution, goes_for: dict[str, str]) -> list[Verdict]:
+def _verdicts(
+    allocation: Allocation,
+    point: CurvePoint,
+    solution: Solution,
+    goes_for: Mapping[str, str],
+    spared: dict[tuple[str, str], Verdict],
+) -> list[Verdict]:
+    """``spared``: those on jobs that no plan needs, which all plans have in common."""
     chosen = {planned.job_id: planned for planned in point.actions}
-    called = solution.prepared.preemptor.called
+    called, only_end = solution.prepared.preemptor.called, solution.prepared.only_end
     verdicts = []
     for candidate in solution.prepared.problem.candidates:
         job_id = candidate.job_id
@@ -120,9 +133,12 @@ def _verdicts(allocation: Allocation, point: CurvePoint, solution: Solution, goe
         elif owner != allocation.job_id:
             reason = f"it leaves for {called} {owner}, once for all of them"
             verdicts.append(Verdict(job_id, Choice.SPARED, "leaves_for_another", reason))
-        elif job_id in solution.prepared.only_end and (exempt := too_late(candidate, solution.prepared)):
+        elif job_id in only_end and (exempt := too_late(candidate, solution.prepared)):
             verdicts.append(exempt)
+        elif (known := spared.get((called, job_id))) is not None:
+            verdicts.append(known)
         else:
             reason = f"not needed: all {called}s together are served at less cost without it"
-            verdicts.append(Verdict(job_id, Choice.SPARED, "not_needed", reason))
+            spared[called, job_id] = Verdict(job_id, Choice.SPARED, "not_needed", reason)
+            verdicts.append(spared[called, job_id])
     return verdicts

@@ -9,20 +9,32 @@ Where it is not known what each job holds on a node (``clearway.eligibility.node
 whole node: it is then free when all have left, which is always true.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Any, NamedTuple
 
 from clearway.eligibility.constraint import alternatives, satisfied
 from clearway.eligibility.licenses import PREFIX, licenses_of
 from clearway.eligibility.node_usage import amounts_of, held_by_job, in_parts, shares_memory, sum_of
 from clearway.model.cluster import ClusterSnapshot, Job, Node
 from clearway.model.problem import Amounts, EvictionProblem, Needs, NodeResources, gres_kind
-from clearway.planning.formulation.partial_nodes import could_serve, serving
+from clearway.planning.formulation.partial_nodes import could_serve, serves_beside, serving
 from clearway.planning.formulation.places import places_of
 
 _SLOT = "#"  # no node's name has it
 _MOST_SLOTS = 4_096  # of all nodes together
+
+Once = Callable[[Hashable, Callable[[], Any]], Any]  # as ``Survey.once``
+
+
+class Holding(NamedTuple):
+    """A node that could serve on what it has, and what is held there by jobs that do not leave anyway."""
+
+    node: Node
+    fixed: Amounts  # of those that may not leave
+    jobs: Mapping[str, Amounts]  # of the others
+    like: int  # nodes of one number have, and hold in all, the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +43,7 @@ class Sharing:
 
     nodes: tuple[NodeResources, ...]
     holds: Mapping[str, Mapping[str, Amounts]]  # job_id -> node -> amounts: of those that may leave
+    free: frozenset[str] = frozenset()  # nodes that serve while all of them stay
 
 
 def needs_of(
@@ -59,42 +72,86 @@ def needs_of(
     return None if needs == Needs() else needs
 
 
-def share(
-    needs: Needs,
+def holdings(
     eligible: Collection[str],
     snapshot: ClusterSnapshot,
     gone: Collection[str],
     may_leave: Collection[str],
+    *,
+    whole: bool,
+) -> Sequence[Holding]:
+    """Of all these nodes, in Slurm's order; ``gone`` are jobs that leave anyway. ``whole``: jobs hold whole nodes.
+
+    It is the same for all preemptors that can use these nodes, whatever they need of each.
+    """
+    found = []
+    numbers: dict[tuple[Amounts, ...], int] = {}
+    for node in snapshot.nodes:
+        if node.name not in eligible:
+            continue
+        jobs = snapshot.jobs_on.get(node.name, ())
+        held = _held(node, jobs, {job.job_id for job in jobs if job.job_id not in gone}, whole=whole)
+        fixed = sum_of([amounts for job_id, amounts in held.items() if job_id not in may_leave])
+        leaving = {job_id: amounts for job_id, amounts in held.items() if job_id in may_leave}
+        signs = (amounts_of(node), fixed, *([sum_of(leaving.values())] if leaving else []))
+        found.append(Holding(node, fixed, leaving, numbers.setdefault(signs, len(numbers))))
+    return found
+
+
+def share(
+    needs: Needs,
+    held: Sequence[Holding],
+    snapshot: ClusterSnapshot,
     pools: tuple[Sequence[NodeResources], Mapping[str, Mapping[str, Amounts]]] = ((), {}),
+    once: Once = lambda _, find: find(),
 ) -> Sharing:
-    """The nodes that could serve, and what the jobs hold there; ``gone`` are jobs that leave anyway.
+    """The nodes that could serve, and what the jobs hold there.
 
     ``pools`` are those of ``clearway.eligibility.licenses``.
-
     Where nodes must lie together all nodes are told of, in Slurm's order; those that cannot serve have nothing.
+    ``once`` is asked for what preemptors share that can use the same nodes (with the same object for ``held``).
     """
-    nodes: list[NodeResources] = []
-    holds: dict[str, dict[str, Amounts]] = {}
-    for node in snapshot.nodes:
-        if node.name in eligible:
-            jobs = snapshot.jobs_on.get(node.name, ())
-            whole = needs.per_node == Amounts()
-            held = _held(node, jobs, {job.job_id for job in jobs if job.job_id not in gone}, whole=whole)
-            fixed = [amounts for job_id, amounts in held.items() if job_id not in may_leave]
-            switch = snapshot.topology.switch_of.get(node.name, "")
-            has = frozenset(node.features)
-            alike = tuple(each for each in needs.same_feature if satisfied(each, has))
-            resources = NodeResources(node.name, amounts_of(node), held=sum_of(fixed), features=alike, switch=switch)
-            if could_serve(resources, needs):
-                nodes.append(resources)
-                for job_id in held.keys() & may_leave:
-                    holds.setdefault(job_id, {})[node.name] = held[job_id]
-                continue
-        if needs.contiguous:
-            nodes.append(NodeResources(node.name, Amounts(), held=Amounts(cores=1)))
-    for job_id, held_of_pools in pools[1].items():
-        holds.setdefault(job_id, {}).update(held_of_pools)
-    return Sharing((*nodes, *pools[0]), holds)
+    could: dict[int, bool] = {}
+    free: dict[int, bool] = {}
+    serves, empty = [], []
+    for each in held:
+        if each.like not in could:
+            could[each.like] = could_serve(_resources(each, needs), needs)
+            free[each.like] = serves_beside(_resources(each, needs), needs, each.jobs.values())
+        serves.append(could[each.like])
+        if free[each.like]:
+            empty.append(each.node.name)
+    able = tuple([each.node.name for each, does in zip(held, serves, strict=True) if does])
+    name = (id(held), able)
+
+    def nodes() -> tuple[NodeResources, ...]:
+        serving_ones = [each for each, does in zip(held, serves, strict=True) if does]
+        found = {each.node.name: _resources(each, needs, snapshot) for each in serving_ones}
+        if not needs.contiguous:
+            return tuple(found.values())
+        other = Amounts(cores=1)
+        return tuple([found.get(n.name) or NodeResources(n.name, Amounts(), held=other) for n in snapshot.nodes])
+
+    def holds() -> Mapping[str, Mapping[str, Amounts]]:
+        by_job: dict[str, dict[str, Amounts]] = {}
+        for each, does in zip(held, serves, strict=True):
+            for job_id in each.jobs if does else ():
+                by_job.setdefault(job_id, {})[each.node.name] = each.jobs[job_id]
+        return by_job
+
+    by_job = once(("holds", *name), holds)
+    if pools[1]:
+        by_job = {job_id: {**by_job.get(job_id, {}), **pools[1].get(job_id, {})} for job_id in {*by_job, *pools[1]}}
+    told = once(("nodes", *name, needs.contiguous, needs.same_feature), nodes)
+    return Sharing((*told, *pools[0]) if pools[0] else told, by_job, frozenset(empty))
+
+
+def _resources(each: Holding, needs: Needs, snapshot: ClusterSnapshot | None = None) -> NodeResources:
+    """The node as the planner sees it; its switch needs the snapshot."""
+    has = frozenset(each.node.features)
+    alike = tuple(feature for feature in needs.same_feature if satisfied(feature, has))
+    switch = "" if snapshot is None else snapshot.topology.switch_of.get(each.node.name, "")
+    return NodeResources(each.node.name, amounts_of(each.node), held=each.fixed, features=alike, switch=switch)
 
 
 def slotted(sharing: Sharing, needs: Needs, tasks: int) -> Sharing:

@@ -2,10 +2,11 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from clearway.config.configuration import Config
 from clearway.eligibility.constraint import alternatives, satisfied
@@ -17,12 +18,12 @@ from clearway.eligibility.urgent import is_eternal
 from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.plan import Preemptor, Verdict
-from clearway.model.problem import Candidate, EvictionProblem, Needs, NodeResources
+from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
 from clearway.planning.formulation.partial_nodes import serving
 from clearway.preemption.candidates import JobOptions, candidate_of, ends_before_its_limit, job_options, no_use
 from clearway.preemption.held_back import latest_start, reserved_before_end
 from clearway.preemption.looks import looks_at_jobs
-from clearway.preemption.node_needs import needs_of, node_of, share, slotted
+from clearway.preemption.node_needs import holdings, needs_of, node_of, share, slotted
 from clearway.preemption.survey import Survey
 
 # Only Slurm's backfill starts heterogeneous jobs, and it looks so often (``bf_interval``).
@@ -156,11 +157,12 @@ def _ground(
             preemptor, context, leaving=leaving, eternal=eternal, suspend_on=suspend_on, kept=survey.kept_looks
         ),
     )
+    ways = (of_jobs, ends_within_s)
+    jobs = survey.once(("jobs", *ways), lambda: job_options(looks, ends_within_s))
     alone = (job.job_id, preemptor.tasks) if job.licenses or preemptor.tasks > 1 else None
-    kind = ("ground", of_jobs, eligible, needs, under_way.promised, alone, ends_within_s)
+    kind = ("ground", *ways, eligible, needs, under_way.promised, alone)
     return survey.once(
-        kind,
-        lambda: _found_ground(preemptor, context, needs, eligible, leaving, eternal, job_options(looks, ends_within_s)),
+        kind, lambda: _found_ground(preemptor, context, needs, eligible, leaving, eternal, jobs, survey, ways)
     )
 
 
@@ -172,48 +174,73 @@ def _found_ground(
     leaving: frozenset[str],
     eternal: frozenset[str],
     jobs: JobOptions,
+    survey: Survey,
+    ways: tuple[Hashable, ...],
 ) -> _Ground:
-    snapshot = context.snapshot
+    """``ways``: what names the jobs' options."""
+    snapshot, by_id, now = context.snapshot, context.snapshot.job_by_id, context.now
     licenses = pools(preemptor.job, snapshot, context.under_way, leaving, jobs.options.keys())
-    sharing = share(needs, eligible, snapshot, leaving, jobs.options.keys(), licenses) if needs is not None else None
-    if sharing is not None and needs is not None and preemptor.tasks > 1:
-        sharing = slotted(sharing, needs, preemptor.tasks)
-    staying = {name: {j.job_id for j in snapshot.jobs_on.get(name, ())} - leaving for name in eligible}
-    freeable = _freeable(staying, jobs.options.keys()) if sharing is None else sharing.holds
-    candidates = []
-    useless = []
-    for job_id, options in jobs.options.items():
-        job, names = snapshot.job_by_id[job_id], tuple(sorted(freeable.get(job_id, ())))
-        if not names:
-            useless.append(no_use(job, eligible, preemptor))
-            continue
-        candidate = candidate_of(job, names, options, context)
-        if sharing is not None:
-            candidate = replace(candidate, holds=tuple(sharing.holds[job_id][name] for name in names))
-        candidates.append(candidate)
-    # Nodes that are free, or are once the jobs that leave anyway have left.
-    empty = (snapshot.node_by_name[name] for name, job_ids in staying.items() if not job_ids)
-    free = {node.name for node in empty if node.name in snapshot.jobs_on or not in_use(node, snapshot)}
     nodes: tuple[NodeResources, ...] = ()
-    if sharing is not None:
-        nodes = sharing.nodes
-        asked = EvictionProblem(0, 0, 1, tuple(candidates), needs=needs, nodes=nodes)
-        free = {node.name for node in serving(asked, ()) if node.pool is None}
-    by_id, now = snapshot.job_by_id, context.now
-    guessed = jobs.options if context.config.planning.end_confidence is not None else {}
-    likely = (job_id for job_id, ways in guessed.items() if ends_before_its_limit(by_id[job_id], ways, now))
+    if needs is None:
+        staying = {name: {j.job_id for j in snapshot.jobs_on.get(name, ())} - leaving for name in eligible}
+        freeable = _freeable(staying, jobs.options.keys())
+        candidates, verdicts = _candidates(preemptor, context, jobs, eligible, freeable)
+        # Nodes that are free, or are once the jobs that leave anyway have left.
+        empty = (snapshot.node_by_name[name] for name, job_ids in staying.items() if not job_ids)
+        free = frozenset(node.name for node in empty if node.name in snapshot.jobs_on or not in_use(node, snapshot))
+    else:
+        whole = needs.per_node == Amounts()
+        held = survey.once(
+            ("holdings", *ways, eligible, whole),
+            lambda: holdings(eligible, snapshot, leaving, jobs.options.keys(), whole=whole),
+        )
+        sharing = share(needs, held, snapshot, licenses, survey.once)
+        if preemptor.tasks > 1:
+            sharing = slotted(sharing, needs, preemptor.tasks)
+        nodes, free, holds = sharing.nodes, sharing.free, sharing.holds
+        find = partial(_candidates, preemptor, context, jobs, eligible, holds, holds)
+        shared = preemptor.tasks == 1 and not licenses[0]
+        candidates, verdicts = survey.once(("candidates", *ways, eligible, id(holds)), find) if shared else find()
+        if preemptor.tasks > 1:
+            asked = EvictionProblem(0, 0, 1, candidates, needs=needs, nodes=nodes)
+            free = frozenset(node.name for node in serving(asked, ()) if node.pool is None)
+
+    def likely() -> frozenset[str]:
+        guessed = jobs.options if context.config.planning.end_confidence is not None else {}
+        return frozenset(i for i, own in guessed.items() if ends_before_its_limit(by_id[i], own, now))
+
     return _Ground(
-        tuple(candidates),
+        candidates,
         needs,
         nodes,
         len(licenses[0]),
         _surest_first(free, snapshot, context.under_way.promised),
-        tuple(sorted((*jobs.verdicts, *useless), key=lambda verdict: verdict.job_id)),
+        verdicts,
         jobs,
         leaving,
-        frozenset(likely),
+        survey.once(("likely", *ways), likely),
         eternal,
     )
+
+
+def _candidates(
+    preemptor: Preemptor,
+    context: PlanningContext,
+    jobs: JobOptions,
+    eligible: frozenset[str],
+    freeable: Mapping[str, Iterable[str]],
+    holds: Mapping[str, Mapping[str, Amounts]] | None = None,
+) -> tuple[tuple[Candidate, ...], tuple[Verdict, ...]]:
+    """The jobs that could free nodes, and the verdicts on all others."""
+    candidates, useless = [], []
+    for job_id, options in jobs.options.items():
+        job, names = context.snapshot.job_by_id[job_id], tuple(sorted(freeable.get(job_id, ())))
+        if not names:
+            useless.append(no_use(job, eligible, preemptor))
+            continue
+        held = () if holds is None else tuple([holds[job_id][name] for name in names])
+        candidates.append(candidate_of(job, names, options, context, held))
+    return tuple(candidates), tuple(sorted((*jobs.verdicts, *useless), key=lambda verdict: verdict.job_id))
 
 
 def horizon(preemptor: Preemptor, config: Config, now: datetime) -> float:

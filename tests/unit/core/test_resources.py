@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from clearway.execution.progress import lost_nodes
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.problem import Amounts, Needs
-from clearway.preemption.node_needs import needs_of, share
+from clearway.preemption.node_needs import Sharing, holdings, needs_of, share
 from clearway.preemption.validation import plan_misfit
 from tests.builders import NOW, eviction, job, node, plan, snapshot, urgent_job
 
@@ -25,6 +26,11 @@ def gpu_node(name: str = "n1", **fields: Any) -> Node:
 def holder(job_id: str, **fields: Any) -> Job:
     defaults: dict[str, Any] = {"cpus": 2, "memory_mib": 100, "gpus": (("a100", 2),), "exclusive": False}
     return job(job_id, ["n1"], **(defaults | fields))
+
+
+def shared(needs: Needs, seen: ClusterSnapshot, may_leave: Collection[str]) -> Sharing:
+    """On the node n1, which no job leaves anyway."""
+    return share(needs, holdings({"n1"}, seen, (), may_leave, whole=needs.per_node == Amounts()), seen)
 
 
 @pytest.mark.parametrize(
@@ -137,20 +143,20 @@ def test_what_jobs_hold_is_believed_where_it_adds_up(
 ) -> None:
     seen = ClusterSnapshot(NOW, tuple(jobs), (gpu_node(**taken),))
     needs = Needs(Amounts(1, 0, (("a100", 3),)))
-    sharing = share(needs, {"n1"}, seen, (), {each.job_id for each in jobs})
+    sharing = shared(needs, seen, {each.job_id for each in jobs})
     assert {job_id: on["n1"] for job_id, on in sharing.holds.items()} == held
 
 
 def test_a_node_that_somebody_unknown_uses_serves_nobody() -> None:
     seen = ClusterSnapshot(NOW, (), (gpu_node(alloc_cpus=2),))
-    assert share(Needs(Amounts(1, 0, TWO)), {"n1"}, seen, (), ()).nodes == ()
-    assert share(Needs(), {"n1"}, seen, (), ()).nodes == ()
+    assert shared(Needs(Amounts(1, 0, TWO)), seen, ()).nodes == ()
+    assert shared(Needs(), seen, ()).nodes == ()
 
 
 def test_two_of_any_type_on_a_node_of_two_types_count_whole() -> None:
     mixed = gpu_node(gpus=(("a100", 2), ("v100", 2)), alloc_cpus=4, alloc_gpus=(("a100", 2), ("v100", 1)))
     jobs = (holder("1", gpus=(("", 2),)), holder("2", gpus=(("", 1),)))
-    sharing = share(Needs(Amounts(1, 0, (("a100", 1),))), {"n1"}, ClusterSnapshot(NOW, jobs, (mixed,)), (), {"1", "2"})
+    sharing = shared(Needs(Amounts(1, 0, (("a100", 1),))), ClusterSnapshot(NOW, jobs, (mixed,)), {"1", "2"})
     assert {on["n1"].cores for on in sharing.holds.values()} == {8}
 
 

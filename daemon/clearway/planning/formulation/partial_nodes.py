@@ -175,6 +175,11 @@ def could_serve(node: NodeResources, needs: Needs) -> bool:
     return _has_room(node, needs, _resources(needs.per_node), _stays(node))
 
 
+def serves_beside(node: NodeResources, needs: Needs, held: Iterable[Amounts]) -> bool:
+    """Whether it serves the preemptor while jobs stay that hold these amounts."""
+    return _has_room(node, needs, _resources_of(node, _resources(needs.per_node)), [*_stays(node), *held])
+
+
 def _stays(node: NodeResources) -> list[Amounts]:
     return [] if node.held == Amounts() else [node.held]
 

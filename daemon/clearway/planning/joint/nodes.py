@@ -32,11 +32,15 @@ class Demand(NamedTuple):
 
     def needs_of(self, gone: Sequence[str]) -> list[str]:
         """Those of ``gone`` that suffice and cannot be fewer: the first ones are dropped first."""
-        left = [job_id for job_id in gone if any(job_id == other for other, _ in self.held)]
+        held = dict(self.held)
+        left = [job_id for job_id in gone if job_id in held]
+        given = [held[job_id] for job_id in left]
+        spare = [sum([each[place] for each in given]) - short for place, short in enumerate(self.missing)]
         for job_id in tuple(left):
-            rest = [other for other in left if other != job_id]
-            if self.met_by(rest):
-                left = rest
+            rest = [more - own for more, own in zip(spare, held[job_id], strict=True)]
+            if min(rest, default=0) >= 0:
+                left.remove(job_id)
+                spare = rest
         return left
 
 

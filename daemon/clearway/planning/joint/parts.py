@@ -8,32 +8,36 @@ Plan: over the nodes that the program in parts uses, and for each phase ``SPARE`
 its prices. Phases are solved in whole numbers, the most pressing first; all but the last pay for a second of
 checkpoints what it is worth in the bound's program, so that none takes the time that later ones need more. Where not
 even parts make room for all, those are left out that the program in parts has least room for; later ones rather than
-earlier ones.
+earlier ones. Where time is up before there are prices, the plan goes without.
 
 Cost: that of the program, and about 0.1 s for each phase.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil, inf
 
 from clearway.planning.joint.alike import as_one, divisible, groups_of, handed_out
 from clearway.planning.joint.allocated import Given, allocated
 from clearway.planning.joint.cheapest_nodes import price_of
+from clearway.planning.joint.deciding import deciding
 from clearway.planning.joint.parts_program import USED, PhaseProgram, Priced, Served, World
 from clearway.planning.joint.phases import Phased
 from clearway.planning.joint.requests import Allocation, Request
 
 SPARE = 24  # nodes of each kind and phase, beyond those that the program in parts uses
-MOST_GROUPS = 12  # of all kinds together
+MOST_GROUPS = 16  # of all kinds together
+_MOST_GAP = 0.1  # of a phase that time ended: with more, its requests had better wait for the next cycle
 _TRIES = 3  # of leaving out requests for which there is no room
 
 
 def by_parts(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Phased | None:
     """The plan for all requests, or without those for which no room is; None where this program is none for them.
 
-    The bound is that of all requests of the plan.
+    The bound is that of all requests of the plan. Where time is up, the most pressing ones have a plan, without a
+    bound, and the rest is told of as ``later``.
     """
+    requests = deciding(requests)
     alike_ones = groups_of(requests, 1)
     kinds = [_within(as_one(group), group[-1].problem.max_delay_s) for group in alike_ones]
     if not all(divisible(each) for each in kinds):
@@ -46,11 +50,15 @@ def by_parts(requests: Sequence[Request], seconds_left: Callable[[], float]) -> 
         for each in left:
             asked[kind_of[each.job_id]] += each.nodes
         program = PhaseProgram(world, asked, int(max(each.problem.max_delay_s for each in left)))
-        priced = program.priced(seconds_left)
+        priced = program.priced(lambda: seconds_left() / 2)
         if priced is not None:
             groups = groups_of(left, max(2, MOST_GROUPS // len(kinds)))
             plan = _plan(world, groups, priced, seconds_left)
-            return Phased(None if plan is None else handed_out(plan, groups), priced.least_node_s)
+            if plan is None:
+                return Phased(None, priced.least_node_s)
+            reached, later = groups[: len(plan)], groups[len(plan) :]
+            waiting = frozenset(each.job_id for group in later for each in group)
+            return Phased(handed_out(plan, reached), 0.0 if later else priced.least_node_s, waiting)
         missing = program.missing([(kind_of[each.job_id], each.nodes) for each in left], seconds_left)
         left = [each for each, nodes in zip(left, missing, strict=True) if nodes <= USED] if any(missing) else []
         if not left:
@@ -65,7 +73,7 @@ def _within(request: Request, delay_s: int) -> Request:
 def _plan(
     world: World, groups: Sequence[Sequence[Request]], priced: Priced, seconds_left: Callable[[], float]
 ) -> tuple[Allocation, ...] | None:
-    """What each group is given, one phase after another; None where one of them finds nothing."""
+    """What each group is given, one phase after another, as far as there is time; None where one finds nothing."""
     merged = [as_one(group) for group in groups]
     limits = [int(each.problem.max_delay_s) for each in merged]
     kinds = [world.kind_of(each) for each in merged]
@@ -75,9 +83,13 @@ def _plan(
         members = [number for number, own_s in enumerate(limits) if own_s == limit_s]
         asked = {kinds[number]: merged[number].nodes for number in members}
         second_node_s = priced.second_node_s if limit_s < limits[-1] else 0.0
-        kept = priced.used.union(*[_cheapest(world, kind, limit_s, priced, state) for kind in asked])
+        prices = _prices(world, limit_s, priced, state)
+        kept = priced.used.union(*[_cheapest(world, kind, prices, state) for kind in asked])
         program = PhaseProgram(world, asked, limit_s, state=state, kept=kept, second_node_s=second_node_s)
-        found = program.solve(seconds_left())
+        found = program.solve(seconds_left(), most_gap=_MOST_GAP if given else inf)
+        if found is None and given and program.time_was_up:  # in the next cycle they may have more
+            merged = merged[: members[0]]
+            break
         if found is None:
             return None
         leaving, nodes = found
@@ -87,17 +99,24 @@ def _plan(
             number = next(each for each in members if kinds[each] == kind)
             given.append(Given(number, names, of.asks[kind]))
             state.nodes.update(names)
-    return allocated(merged, limits, given, state.gone)
+    return allocated(merged, limits[: len(merged)], given, state.gone)
 
 
-def _cheapest(world: World, kind: int, limit_s: float, priced: Priced, state: Served) -> list[str]:
-    """The nodes that cost a request of this kind least now, at the prices of the program in parts."""
-    jobs = {}
+def _prices(world: World, limit_s: float, priced: Priced, state: Served) -> Mapping[str, tuple[float, float]]:
+    """What each job costs now, by node, at the prices of the program in parts."""
+    prices = {}
     for job_id, job in world.jobs.items():
-        ways = world.ways(job_id, limit_s)
-        costs = [each.lost_work_node_s + priced.second_node_s * each.checkpoint_s for each in ways]
-        least = 0.0 if job_id in state.gone or world.ends_s[job_id] <= limit_s else min(costs, default=inf)
-        jobs[job_id] = (least / max(1, job.nodes), 0.0)
-    found = [(price_of(each.asks[kind], jobs)[0], each.names) for each in world.classes if kind in each.asks]
+        least = 0.0
+        if job_id not in state.gone and world.ends_s[job_id] > limit_s:
+            ways = world.ways(job_id, limit_s)
+            costs = [each.lost_work_node_s + priced.second_node_s * each.checkpoint_s for each in ways]
+            least = min(costs, default=inf)
+        prices[job_id] = (least / max(1, job.nodes), 0.0)
+    return prices
+
+
+def _cheapest(world: World, kind: int, prices: Mapping[str, tuple[float, float]], state: Served) -> list[str]:
+    """The nodes that cost a request of this kind least."""
+    found = [(price_of(each.asks[kind], prices)[0], each.names) for each in world.classes if kind in each.asks]
     cheapest = [name for _, names in sorted(found) for name in names if name not in state.nodes]
     return cheapest[:SPARE]

@@ -43,6 +43,8 @@ MOST_NODES = 50  # of HiGHS's search
 GAP = 0.01  # with so little left HiGHS looks no further
 USED = 1e-6  # of a node: less is nothing
 _LESS = 1e-4  # node-seconds that a second of checkpoints, or coming back, counts as
+_TIME_IS_UP = 1  # scipy's status
+_SHORTEST_S = 1e-3  # that HiGHS is given
 _MARGIN = 1e-9  # of the bound, for floating point
 
 _Cell = tuple[int, float]  # column and coefficient
@@ -135,6 +137,7 @@ class PhaseProgram:
     ) -> None:
         """``kept``: nodes that may be given, in whole numbers; None: all, in parts."""
         self._asked, self._whole = asked, kept is not None
+        self.time_was_up = False  # before ``solve`` was done
         state = state or Served()
         self._classes: list[tuple[NodeClass, list[str]]] = []
         for each in world.classes:
@@ -238,15 +241,17 @@ class PhaseProgram:
                 self._rows.add(row.items(), 0.0)
 
     def priced(self, seconds_left: Callable[[], float]) -> Priced | None:
-        """None without time, or where not even parts make room."""
+        """None without any time, or where not even parts make room; where time is up meanwhile, nothing is worth."""
         from scipy.optimize import linprog  # noqa: PLC0415 - see ``program``
 
         if seconds_left() <= 0 or not self._upper:
             return None
         matrix, limits, upper = self._rows.matrix(len(self._upper)), np.array(self._rows.limits), np.array(self._upper)
         bounds = np.array([np.zeros(len(upper)), upper]).T
-        limited = {"time_limit": seconds_left()}
+        limited = {"time_limit": max(_SHORTEST_S, seconds_left())}
         found = linprog(self._cost, matrix, limits, bounds=bounds, method="highs", options=limited)
+        if found.status == _TIME_IS_UP:
+            return Priced(0.0, 0.0, frozenset())
         if found.status:
             return None
         prices = np.maximum(0.0, -found.ineqlin.marginals)
@@ -276,10 +281,16 @@ class PhaseProgram:
         found = linprog(cost, rows.matrix(len(upper)), rows.limits, bounds=bounds, method="highs", options=limited)
         return [0.0] * len(requests) if found.status else found.x[width:].tolist()
 
-    def solve(self, limit_s: float) -> tuple[dict[str, Option], list[tuple[int, NodeClass, list[str]]]] | None:
-        """The jobs that leave, and the kind, class and names of nodes that are given; None where nothing was found."""
+    def solve(
+        self, limit_s: float, *, most_gap: float = inf
+    ) -> tuple[dict[str, Option], list[tuple[int, NodeClass, list[str]]]] | None:
+        """The jobs that leave, and the kind, class and names of nodes that are given; None where nothing was found.
+
+        Nor where time was up when this much of the cost might still have been needless.
+        """
         from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - see ``program``
 
+        self.time_was_up = limit_s <= 0
         if limit_s <= 0 or not self._upper:
             return None
         found = milp(
@@ -289,7 +300,8 @@ class PhaseProgram:
             constraints=LinearConstraint(self._rows.matrix(len(self._upper)), -np.inf, np.array(self._rows.limits)),
             options={"time_limit": limit_s, "mip_rel_gap": GAP, "node_limit": MOST_NODES, "presolve": False},
         )
-        if found.x is None:
+        self.time_was_up = found.status == _TIME_IS_UP
+        if found.x is None or (self.time_was_up and found.mip_gap > most_gap):
             return None
         values = np.round(found.x)
         left = [list(names) for _, names in self._classes]

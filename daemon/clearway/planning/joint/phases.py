@@ -57,6 +57,7 @@ class Phased(NamedTuple):
 
     allocations: tuple[Allocation, ...] | None
     least_node_s: float
+    later: frozenset[str] = frozenset()  # requests that there was no time for
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ class Best(NamedTuple):
     proven: bool
     least_node_s: float
     sure: bool = False
+    later: frozenset[str] = frozenset()  # requests that there was no time for
 
 
 class _Found(NamedTuple):

@@ -31,7 +31,7 @@ from clearway.model.problem import Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.formulation.narrowed import candidates_on, with_options
 from clearway.planning.joint.alike import MOST_GROUPS, as_one, groups_of, handed_out
-from clearway.planning.joint.cheapest_nodes import with_the_cheapest_nodes
+from clearway.planning.joint.cheapest_nodes import FEW_NODES, with_the_cheapest_nodes
 from clearway.planning.joint.parts import by_parts
 from clearway.planning.joint.phases import GAP, by_phases
 from clearway.planning.joint.program import Best, JointProgram
@@ -99,18 +99,25 @@ def gap_of(allocations: Sequence[Allocation], least_node_s: float) -> float:
 def at_once(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
     """As ``by_program``; of large clusters what the programs in parts find, or the program of the cheapest nodes.
 
-    Where not all requests are served, ``least_node_s`` is no bound on what others would lose.
+    Where not all requests are served, ``least_node_s`` is no bound on what others would lose. Of many on a large
+    cluster the plan is the one in parts, if there is one; for some of them there may have been no time.
     """
+    many = len(requests) >= MANY and _number_of_nodes(requests) > FEW_NODES
+    phased = by_parts(requests, seconds_left) if many else None
+    if phased is not None and phased.allocations is not None:
+        return Best(phased.allocations, proven=False, least_node_s=phased.least_node_s, later=phased.later)
+    if many and seconds_left() <= 0:
+        return None
     narrowed = with_the_cheapest_nodes(requests)
     if narrowed == list(requests):
         return by_program(requests, seconds_left)
-    phased = by_parts(requests, seconds_left)
+    phased = phased if many else by_parts(requests, seconds_left)
     least_node_s = 0.0 if phased is None else phased.least_node_s
     found: list[Best] = []
     if phased is not None and phased.allocations is not None:
         found.append(Best(phased.allocations, proven=False, least_node_s=least_node_s))
         gap = gap_of(phased.allocations, least_node_s)
-        if len(requests) >= MANY or (len(phased.allocations) == len(requests) and gap <= GAP):
+        if len(phased.allocations) == len(requests) and gap <= GAP:
             return found[0]
     best = by_program(narrowed, seconds_left)
     if best is not None:
@@ -122,6 +129,14 @@ def at_once(requests: Sequence[Request], seconds_left: Callable[[], float]) -> B
         return unserved(plan.served, order), plan.cost
 
     return min(found, key=rank, default=None)
+
+
+def _number_of_nodes(requests: Sequence[Request]) -> int:
+    """Those that could serve any of them."""
+    nodes = {id(each.problem.nodes): each.problem.nodes for each in requests}
+    names = {node.name for some in nodes.values() for node in some}
+    whole = {id(each.problem.candidates): each.problem for each in requests if each.problem.needs is None}
+    return len(names.union(*[each.node_names for problem in whole.values() for each in problem.candidates]))
 
 
 def by_program(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
