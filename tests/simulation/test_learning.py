@@ -189,7 +189,7 @@ def test_history_is_read_only_when_it_changed(world: World, monkeypatch: pytest.
         world.submit(NEVER, on=(f"n{number}",), ran_s=100)
     for _ in range(5):
         world.tick()
-    assert not reads, "nothing to plan"
+    assert len(reads) == 1, "for the looks that are taken ahead"
     world.urgent(1)
     for _ in range(5):
         world.tick()
