@@ -24,8 +24,8 @@ CYCLES = 3
 YARDSTICKS = 9
 RUNS = 3
 # Times the yardstick: a third above what was measured. The goals are 0.3 s for an idle cycle and 1 s for one that
-# plans; the latter is still to be reached.
-MOST = {"idle": 1.75, "some records changed": 3.5, "all priorities changed": 17.5, "planning": 18.5}
+# plans; the latter is reached on a quiet machine, and missed by some hundredths on one 1.3 times as slow.
+MOST = {"idle": 1.75, "some records changed": 3.5, "all priorities changed": 17.5, "planning": 10.5}
 MOST_MIB = 400.0
 
 
