@@ -25,12 +25,12 @@ def amounts_of(node: Node) -> Amounts:
 
 def could_hold(node: Node, job: Job) -> bool:
     """Whether the node, were it empty, has the processors, memory and GPUs that the job asks of each."""
+    if node.cpus < job.cpus_per_node or node.memory_mib < job.memory_mib:
+        return False
+    if not job.gpus:
+        return True
     has = amounts_of(node)
-    return (
-        node.cpus >= job.cpus_per_node
-        and node.memory_mib >= job.memory_mib
-        and all(has.gpus_of(gpu_type) >= count for gpu_type, count in job.gpus or ())
-    )
+    return all(has.gpus_of(gpu_type) >= count for gpu_type, count in job.gpus)
 
 
 def in_use(node: Node, snapshot: ClusterSnapshot) -> bool:

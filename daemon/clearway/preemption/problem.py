@@ -304,7 +304,10 @@ def _suits(node: Node, job: Job, partition: str, *, reserved: bool, awake: bool 
         and not (reserved and node.reservation is not None)
         and node.name not in job.excluded_nodes
         and could_hold(node, job)
-        and any(satisfied(each, frozenset(node.features)) for each in alternatives(job.features) or ())
+        and (
+            not job.features
+            or any(satisfied(each, frozenset(node.features)) for each in alternatives(job.features) or ())
+        )
     )
 
 
