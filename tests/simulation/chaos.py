@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -39,28 +39,12 @@ from tests.simulation.chaos_scene import (
     USERS,
     Scene,
 )
-from tests.simulation.chaos_witness import Witness
+from tests.simulation.chaos_witness import Outcome, Witness
 from tests.simulation.chaos_world import NEVER, ChaosDaemon, ChaosWorld, Countdown
 from tests.simulation.killing import CHANGES
 
 LEASE_S = 20.0  # longer than any lease of these daemons
 ACTS = ("begin_step", "finish_step", "save_eviction", "change_jobs", "requeue", "signal")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a schedule."""
-
-    seed: int
-    violations: tuple[str, ...]
-    lines: tuple[str, ...]
-    commands: int
-    first_error: BaseException | None
-
-    def describe(self) -> str:
-        told = "\n".join(self.lines[-400:])
-        again = f"CLEARWAY_CHAOS_SEED={self.seed} tests/run unit -- tests/simulation/test_chaos.py"
-        return f"{told}\n{len(self.violations)} violation(s): {'; '.join(self.violations)}\nagain: {again}"
 
 
 class Schedule:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,22 @@ def prepare(database: Path) -> None:
     connection = sqlite3.connect(database)
     connection.executescript(_TRIGGERS)
     connection.close()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a schedule."""
+
+    seed: int
+    violations: tuple[str, ...]
+    lines: tuple[str, ...]
+    commands: int
+    first_error: BaseException | None
+
+    def describe(self) -> str:
+        told = "\n".join(self.lines[-400:])
+        again = f"CLEARWAY_CHAOS_SEED={self.seed} tests/run unit -- tests/simulation/test_chaos.py"
+        return f"{told}\n{len(self.violations)} violation(s): {'; '.join(self.violations)}\nagain: {again}"
 
 
 class Witness:

@@ -15,9 +15,9 @@ import pytest
 
 from clearway.service.leadership import Leadership
 from clearway.store import lease_rows
-from tests.simulation.chaos import Outcome, Schedule
+from tests.simulation.chaos import Schedule
 from tests.simulation.chaos_scene import KILL, KINDS, STOP, TWO, USERS
-from tests.simulation.chaos_witness import prepare
+from tests.simulation.chaos_witness import Outcome, prepare
 from tests.simulation.chaos_world import quick_and_alone
 
 SCHEDULES, BLOCK = 10_000, 25

@@ -15,7 +15,7 @@ Cost: 0.04 ms for a new look, a tenth of that for one that was kept.
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from clearway.config.configuration import Config
@@ -55,13 +55,14 @@ class KeptLooks:
 
     def __init__(self) -> None:
         self._made_with: tuple[Config, History, Mapping[str, Action]] | None = None
+        self._made_at = datetime.min.replace(tzinfo=UTC)  # the newest of them
         self._kept: dict[str, _Kept | Job] = {}  # a job: its look is not kept
 
     def look_ahead(self, context: PlanningContext, go_on: Callable[[], bool]) -> None:
         """Look at jobs that have not been looked at, while ``go_on`` says so, and forget those that are gone."""
         if not self._holds(context):
             self._kept = {}
-        self._made_with = context.config, context.history, context.actions
+        self._made_with, self._made_at = (context.config, context.history, context.actions), context.now
         before, self._kept = self._kept, {}
         for job in context.snapshot.holders:
             known = before.get(job.job_id)
@@ -78,8 +79,11 @@ class KeptLooks:
         return {} if own_rules or not self._holds(context) else self._kept
 
     def _holds(self, context: PlanningContext) -> bool:
+        """Not where the clock was set back: a job may be too young again."""
         made_with = self._made_with or (None, None, None)
-        return all(a is b for a, b in zip(made_with, (context.config, context.history, context.actions), strict=True))
+        return self._made_at <= context.now and all(
+            a is b for a, b in zip(made_with, (context.config, context.history, context.actions), strict=True)
+        )
 
 
 def looks_at_jobs(

@@ -94,7 +94,7 @@ def seen(
     section=st.sampled_from(SECTIONS),
     other=st.sampled_from([*[None] * 20, *SECTIONS]),
     failures=st.sampled_from([(), FAILURES, FAILURES]),
-    later_s=st.sampled_from([0.0, 0.5, 30.0, 61.0, 3_600.0, 90_000.0, 900_000.0]),
+    later_s=st.sampled_from([-3_600.0, 0.0, 0.5, 30.0, 61.0, 3_600.0, 90_000.0, 900_000.0]),
     preempted=st.dictionaries(st.integers(1, 8).map(str), st.integers(1, 3), max_size=2),
     claimed=st.sets(st.integers(1, 8).map(str), max_size=1).map(frozenset),
     claims=st.sampled_from(["jobs", "avoid", "lasting"]),

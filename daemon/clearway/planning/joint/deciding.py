@@ -14,6 +14,7 @@ Cost: time in the number of (job, node) pairs for each kind of urgent job; in nu
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -80,7 +81,7 @@ def _needs(per_node: Amounts) -> list[_Need]:
         _Need("/cores", lambda amounts: amounts.cores, per_node.cores),
         _Need("/memory", lambda amounts: amounts.memory_mib, per_node.memory_mib),
     ]
-    found += [_Need(name, lambda amounts, name=name: amounts.gpus_of(name), count) for name, count in per_node.gpus]  # type: ignore[misc]
+    found += [_Need(name, partial(Amounts.gpus_of, gpu_type=name), count) for name, count in per_node.gpus]
     return [each for each in found if each.asked]
 
 
