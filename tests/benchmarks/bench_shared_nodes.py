@@ -23,7 +23,7 @@ DEADLINES = (0, 10)  # steps of a minute, for CP-SAT
 CP_SAT_S = 3.0  # as it counts its own work, which does not depend on the machine
 LARGEST_GAP = 0.01
 ALLOWED_S = 1.0  # on a quiet machine, where it takes about 0.25
-SCATTERED_S = 2.5  # on a quiet machine, where it takes 0.8 to 1.8; the goal is 1
+SCATTERED_S = 1.0  # on a quiet machine, where it takes 0.55 to 0.75
 LEAST_RATIO = 5  # CP-SAT's two deadlines against all sixteen
 TRIES = 3
 
@@ -83,7 +83,7 @@ def test_shared_nodes_are_planned_within_a_second(seed: int) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("ends", [0.0, 0.3])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_jobs_that_lie_at_random_are_planned_within_seconds(seed: int, ends: float) -> None:
+def test_jobs_that_lie_at_random_are_planned_within_a_second(seed: int, ends: float) -> None:
     """Sixteen deadlines, with ends a window for each; the plans lose at most a hundredth too much."""
     problem = scattered_problem(seed, ends=ends)
     for _ in range(TRIES):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clearway.planning.bounds import programs
+from clearway.planning.bounds import programs, shared_program
 from clearway.planning.bounds.programs import SETTLED, with_programs
 from clearway.planning.bounds.search import Solved
 from clearway.planning.dp.eviction_dp import EvictionDP
@@ -15,9 +15,12 @@ from tests.oracle.typed_problems import typed_problem
 CASES = 120 * TIMES
 
 
-@pytest.mark.parametrize("most", [0, 100, 1_000_000])
-def test_plans_by_programs_are_valid_and_as_good_as_they_say(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+@pytest.mark.parametrize(("most", "doubt"), [(0, 0.005), (100, 0.005), (1_000_000, 0.005), (1_000_000, 0.0)])
+def test_plans_by_programs_are_valid_and_as_good_as_they_say(
+    monkeypatch: pytest.MonkeyPatch, most: int, doubt: float
+) -> None:
     monkeypatch.setattr(programs, "MOST_CELLS", most)
+    monkeypatch.setattr(shared_program, "DOUBT", doubt)
     checked = solved = settled = 0
     for seed in range(CASES):
         for problem in (random_problem(seed), typed_problem(seed)):

@@ -1,45 +1,27 @@
-"""Shared nodes where bounds and sweeps leave a gap: a mixed-integer program for some of the deadlines.
-
-Model: x of each way of a job, y of each class of nodes. A job leaves in one way at most; the ways fit into the
-deadline; where a class is used, the jobs that leave give back all that it misses of each resource:
-
-    for each class k and resource:  sum of given_j / missing_k over the jobs that leave  >=  y_k
-    for each class k and each job without which the others give back too little:  x_j  >=  y_k
-    sum of nodes_k y_k  >=  missing nodes
-
-The second kind follows from the first for whole numbers, and is what makes the program in parts tight: HiGHS mostly
-needs no search. Lost work comes first; steps and preemptees count so little that they decide between plans that lose
-the same. A plan is taken where it is valid in whole numbers, and costs less than the one that is known.
+"""Shared nodes where bounds and sweeps leave a gap: a program (``shared_program``) for some of the deadlines.
 
 Deadlines: the last one first, then the first, then those in the middle of what is left. A plan for an earlier deadline,
 less the jobs that have ended since, is one for a later deadline; no plan for an earlier deadline loses less than the
 bound of a later one. Where these two are near enough, a deadline needs no program.
 
-Cost: some 0.05 s for each program of 300 nodes and 1,000 jobs. What counts are the cells of all programs and the nodes
-of their search, never seconds: the same problem has the same answer on every machine.
+Cost: that of ``shared_program`` for each deadline. What counts are the cells of all programs and the nodes of their
+search, never seconds: the same problem has the same answer on every machine. Deadlines that see the same jobs and nodes
+share the rows of one program.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from clearway.planning.bounds.search import Solved
+from clearway.planning.bounds.shared_program import LITTLE, SharedProgram
 from clearway.planning.formulation.group_sweep import thresholds
-from clearway.planning.formulation.windows import Taken, Way, Window
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from clearway.planning.formulation.windows import Taken, Window
 
 MOST_CELLS = 300_000  # of the matrices of all programs of a problem; some five seconds of work
-MOST_NODES = 50  # of HiGHS's search, for each program
 SETTLED = 0.01  # a gap that is not worth a program
-_LITTLE = 1e-6  # of the lost work: what all other keys together count as
 _MOST_CELLS_EACH = 100_000
-_INFEASIBLE = 2  # scipy's number for it
 
 
 def programs_fit(windows: Sequence[Window]) -> bool:
@@ -49,6 +31,7 @@ def programs_fit(windows: Sequence[Window]) -> bool:
 
 def with_programs(windows: Sequence[Window], solved: Solved) -> Solved:
     """What was found, made better for deadlines of these windows that miss nodes; with the gap that is left."""
+    programs: dict[int, SharedProgram] = {}  # by the first step of the window
     course = _Course([(step, window) for window in windows if window.missing for step in window.deadlines], solved)
     cells = 0
     for place in _halves(len(course.steps)):
@@ -58,7 +41,9 @@ def with_programs(windows: Sequence[Window], solved: Solved) -> Solved:
         cells += _cells(window)
         if cells > MOST_CELLS:
             break
-        course.solved(place, *_solve(window, step))
+        if window.first_step not in programs:
+            programs[window.first_step] = SharedProgram(window)
+        course.solved(place, *programs[window.first_step].solve(step))
     return course.result(solved)
 
 
@@ -104,7 +89,7 @@ class _Course:
             found.gap = max(found.gap, self.gap(place))
         if found.answers.keys() == solved.answers.keys():
             found.gap = min(found.gap, solved.gap)
-        found.gap = max(found.gap, _LITTLE)  # nothing says that it comes first among equally good plans
+        found.gap = max(found.gap, LITTLE)  # nothing says that it comes first among equally good plans
         return found
 
 
@@ -133,71 +118,8 @@ def _later(plan: Taken, window: Window) -> Taken | None:
     return Taken.of(left, freed) if freed >= window.missing else None
 
 
-def _solve(window: Window, step: int) -> tuple[float | None, Taken | None]:
-    """No plan loses less than this (None: not known, infinite: there is none), and the plan that was found."""
-    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - most daemons never need it
-    from scipy.sparse import csr_array  # noqa: PLC0415
-
-    classes = thresholds(window)
-    ways = [way for rank in sorted(window.ways) for way in window.ways[rank] if way.steps <= step]
-    of_job: dict[int, list[int]] = {}
-    for column, way in enumerate(ways):
-        of_job.setdefault(way.rank, []).append(column)
-    rows: list[tuple[Mapping[int, float], float, float]] = [
-        (dict.fromkeys(columns, 1.0), -np.inf, 1.0) for columns in of_job.values()
-    ]
-    for column, each in enumerate(classes, len(ways)):
-        given = [sum(amounts) for amounts in zip(*each.held.values(), strict=True)]
-        for place, short in enumerate(each.missing):
-            row = {way: held[place] / short for rank, held in each.held.items() for way in of_job.get(rank, ())}
-            rows.append(({**row, column: -1.0}, 0.0, np.inf))
-        for rank, held in each.held.items():
-            if any(all_ - own < short for all_, own, short in zip(given, held, each.missing, strict=True)):
-                rows.append(({**dict.fromkeys(of_job.get(rank, ()), 1.0), column: -1.0}, 0.0, np.inf))
-    nodes = {len(ways) + place: float(min(each.nodes, window.missing)) for place, each in enumerate(classes)}
-    rows += [(nodes, float(window.missing), np.inf)]
-    rows += [({column: float(way.steps) for column, way in enumerate(ways) if way.steps}, -np.inf, float(step))]
-    cells = [(at, column, value) for at, (row, _, _) in enumerate(rows) for column, value in row.items()]
-    if not ways:
-        return inf, None
-    unit = max(1.0, float(sum(way.lost for way in ways)) / len(ways))
-    width = len(ways) + len(classes)
-    little = _LITTLE / (step + len(of_job) + 1)
-    cost = np.zeros(width)
-    cost[: len(ways)] = [way.lost / unit + little * (way.steps + 1) for way in ways]
-    at_rows, at_columns, values = zip(*cells, strict=True)
-    matrix = csr_array((values, (at_rows, at_columns)), shape=(len(rows), width))
-    lower, upper = (np.array([row[side] for row in rows]) for side in (1, 2))
-    result = milp(
-        cost,
-        integrality=np.ones(width),
-        bounds=Bounds(0, 1),
-        constraints=LinearConstraint(matrix, lower, upper),
-        options={
-            "mip_rel_gap": SETTLED / 2,
-            "node_limit": MOST_NODES,
-            "presolve": False,
-        },  # which takes longer than it saves
-    )
-    if result.status == _INFEASIBLE:
-        return inf, None
-    bound = result.mip_dual_bound
-    least = None if bound is None or not np.isfinite(bound) else max(0.0, (bound - 2 * _LITTLE) * unit)
-    if result.x is None:
-        return least, None
-    taken = [ways[column] for column in np.flatnonzero(np.round(result.x[: len(ways)])).tolist()]
-    return least, _valid(taken, window, step)
-
-
 def _cells(window: Window) -> int:
     """The size of its program, about: what jobs give back, and rows of jobs without which a node is not free."""
     ways = {rank: len(each) for rank, each in window.ways.items()}
     parts = sum(ways.get(rank, 0) for each in thresholds(window) for rank in each.held)
     return sum(ways.values()) + 2 * parts
-
-
-def _valid(taken: Sequence[Way], window: Window, step: int) -> Taken | None:
-    """The plan in whole numbers; None where a rounding of HiGHS has spoilt it."""
-    plan = Taken.of(taken, window.freed_by(taken))
-    once = len({way.rank for way in taken}) == len(taken)
-    return plan if once and plan.steps <= step and plan.nodes >= window.missing else None

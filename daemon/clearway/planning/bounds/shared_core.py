@@ -45,17 +45,19 @@ def in_shares(
 ) -> tuple[Solved, int]:
     """The answers of all parts of a problem, and how many of so many ``labels`` were not needed.
 
-    Each part may make an equal share of those that are left, so that no part takes those of the parts after it. A part
-    that leaves more than ``most_gap`` is the last.
+    Each part may make an equal share of those that are left, so that no part takes those of the parts after it. Where
+    more than ``most_gap`` is too much, a part that leaves more or that had too few labels is the last: nothing is known
+    of those after it.
     """
     solved = Solved()
-    for before, part in enumerate(parts):
-        share = labels // (len(parts) - before)
+    for before, part in enumerate(parts, 1):
+        share = labels // (len(parts) - before + 1)
         found, unused = solve(part, share)
         solved.answers |= found.answers
         solved.proven, solved.gap = solved.proven and found.proven, max(solved.gap, found.gap)
         labels += unused - share
-        if solved.gap > most_gap:
+        if before < len(parts) and (solved.gap > most_gap or (most_gap < inf and not unused)):
+            solved.gap = 1.0
             break
     return solved, labels
 
