@@ -152,7 +152,7 @@ def test_the_most_pressing_have_a_plan_where_time_is_up_later() -> None:
     assert complete is not None
     assert not complete.later
     seen = set()
-    for calls in range(8):
+    for calls in range(20):
         left_s = iter([60.0] * calls)
         found = by_parts(crowd, lambda left_s=left_s: next(left_s, 0.0))  # type: ignore[misc]
         if found is None or found.allocations is None:

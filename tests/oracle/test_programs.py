@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clearway.planning.bounds import programs, shared_program
+from clearway.planning.bounds import in_doubt, programs
 from clearway.planning.bounds.programs import SETTLED, with_programs
 from clearway.planning.bounds.search import Solved
 from clearway.planning.dp.eviction_dp import EvictionDP
@@ -20,7 +20,7 @@ def test_plans_by_programs_are_valid_and_as_good_as_they_say(
     monkeypatch: pytest.MonkeyPatch, most: int, doubt: float
 ) -> None:
     monkeypatch.setattr(programs, "MOST_CELLS", most)
-    monkeypatch.setattr(shared_program, "DOUBT", doubt)
+    monkeypatch.setattr(in_doubt, "DOUBT", doubt)
     checked = solved = settled = 0
     for seed in range(CASES):
         for problem in (random_problem(seed), typed_problem(seed)):

@@ -287,6 +287,11 @@ class ClusterSnapshot:
         return tuple(job for job in self.jobs if job.state.holds_nodes)
 
     @cached_property
+    def running(self) -> frozenset[str]:
+        """The ids of jobs that run."""
+        return frozenset(job.job_id for job in self.holders if job.state is JobState.RUNNING)
+
+    @cached_property
     def pending(self) -> tuple[Job, ...]:
         return tuple(job for job in self.jobs if job.state is JobState.PENDING)
 

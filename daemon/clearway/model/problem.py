@@ -57,9 +57,11 @@ class Amounts:
     def gpus_of(self, gpu_type: str) -> int:
         """GPUs of one type; "" counts every type of GPU, "fpga:" every type of that resource."""
         of_any_type = gpu_type == gres_kind(gpu_type)
-        return sum(
-            count for name, count in self.gpus if name == gpu_type or (of_any_type and gres_kind(name) == gpu_type)
-        )
+        found = 0
+        for name, count in self.gpus:
+            if name == gpu_type or (of_any_type and gres_kind(name) == gpu_type):
+                found += count
+        return found
 
 
 def gres_kind(name: str) -> str:

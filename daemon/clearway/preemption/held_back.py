@@ -43,8 +43,8 @@ def before_planning(preemptor: Preemptor, partition: str, context: PlanningConte
     # A limit of a kind that is not known here, or one that Slurm has not looked at again since it was changed.
     if named and not holds_back(job, partition, limits, now, tasks=preemptor.tasks):
         return f"it does not wait for nodes (reason {job.reason})"
-    running = frozenset(each.job_id for each in context.snapshot.jobs if each.state is JobState.RUNNING)
-    return _told(holds_back(job, partition, limits, replace(now, leaving=running), tasks=preemptor.tasks))
+    now = replace(now, leaving=context.snapshot.running)
+    return _told(holds_back(job, partition, limits, now, tasks=preemptor.tasks))
 
 
 def after_planning(

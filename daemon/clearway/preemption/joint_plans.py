@@ -1,12 +1,12 @@
 """What the joint planner is asked for several preemptors, and its allocations as one plan for each. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
 from clearway.model.plan import Choice, Cost, Curve, CurvePoint, NoPlan, Plan, PlannedAction, Verdict
-from clearway.model.problem import Action, EvictionProblem, Option
+from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another
 from clearway.planning.joint.requests import Allocation, Request
 from clearway.preemption.plan import Solution, plan_of, too_late, why_chosen
@@ -16,14 +16,9 @@ _PLANNER = "joint"
 
 def requests_of(solutions: Mapping[str, Solution]) -> list[Request]:
     """What each of these preemptors asks of the joint planner."""
-    busy_s = _busy_s(solutions)
+    serial = _Serial(_busy_s(solutions))
     return [
-        Request(
-            job_id,
-            each.prepared.preemptor.nodes,
-            after_others(one_after_another(each.prepared.problem), busy_s),
-            each.prepared.free_nodes,
-        )
+        Request(job_id, each.prepared.preemptor.nodes, serial.of(each.prepared.problem), each.prepared.free_nodes)
         for job_id, each in solutions.items()
     ]
 
@@ -32,7 +27,7 @@ def plans_of(solutions: Mapping[str, Solution], allocations: Sequence[Allocation
     """A plan for each allocation, by the preemptor's job_id; a NoPlan for each preemptor without one."""
     goes_for = {job_id: allocation.job_id for allocation in allocations for job_id, _ in allocation.leaving}
     busy_s = _busy_s(solutions)
-    spared: dict[tuple[str, str], Verdict] = {}
+    told = _Told(goes_for)
     plans: dict[str, Plan | NoPlan] = {}
     for allocation in allocations:
         others = tuple(sorted(other.job_id for other in allocations if other is not allocation))
@@ -40,7 +35,7 @@ def plans_of(solutions: Mapping[str, Solution], allocations: Sequence[Allocation
         point = _point(allocation, solution, busy_s)
         if solution.rough:  # of its curve no more is known
             solution = replace(solution, curve=Curve(_PLANNER, (point,), exact=False))
-        verdicts = _verdicts(allocation, point, solution, goes_for, spared)
+        verdicts = told.verdicts(point, solution)
         plans[allocation.job_id] = plan_of(solution, point, allocation.nodes, verdicts, others, allocation.depends_on)
     names = ", ".join(sorted(plans))
     for job_id, solution in solutions.items():
@@ -89,7 +84,10 @@ def _point(allocation: Allocation, solution: Solution, busy_s: int) -> CurvePoin
     ``busy_s`` is not in its times: it was planned as though that had passed.
     """
     problem = solution.prepared.problem
-    ready_s = {(each.job_id, way.action): ceil(way.ready_s) for each in problem.candidates for way in each.options}
+    going = (*allocation.leaving, *allocation.ending)
+    names = {job_id for job_id, _ in going}
+    own = [each for each in problem.candidates if each.job_id in names]
+    ready_s = {(each.job_id, way.action): ceil(way.ready_s) for each in own for way in each.options}
     passed_s = busy_s if allocation.done_s or allocation.ending else 0
     planned = [
         PlannedAction(
@@ -100,7 +98,7 @@ def _point(allocation: Allocation, solution: Solution, busy_s: int) -> CurvePoin
             ready_s.get((job_id, option.action), ceil(option.ready_s)),
             0 if option.action is Action.END else option.return_node_s,
         )
-        for job_id, option in sorted((*allocation.leaving, *allocation.ending), key=lambda each: each[0])
+        for job_id, option in sorted(going, key=lambda each: each[0])
     ]
     return CurvePoint(
         max_delay_s=min(allocation.done_s + passed_s, problem.max_delay_s) if busy_s else allocation.done_s,
@@ -113,32 +111,62 @@ def _point(allocation: Allocation, solution: Solution, busy_s: int) -> CurvePoin
     )
 
 
-def _verdicts(
-    allocation: Allocation,
-    point: CurvePoint,
-    solution: Solution,
-    goes_for: Mapping[str, str],
-    spared: dict[tuple[str, str], Verdict],
-) -> list[Verdict]:
-    """``spared``: those on jobs that no plan needs, which all plans have in common."""
-    chosen = {planned.job_id: planned for planned in point.actions}
-    called, only_end = solution.prepared.preemptor.called, solution.prepared.only_end
-    verdicts = []
-    for candidate in solution.prepared.problem.candidates:
-        job_id = candidate.job_id
-        planned, owner = chosen.get(job_id), goes_for.get(job_id, allocation.job_id)
-        if planned is not None:
+class _Serial:
+    """Problems in the serial model, after what is under way; those with the same candidates keep them the same."""
+
+    def __init__(self, busy_s: int) -> None:
+        self._busy_s = busy_s
+        self._known: dict[tuple[int, ...], tuple[EvictionProblem, EvictionProblem]] = {}
+
+    def of(self, problem: EvictionProblem) -> EvictionProblem:
+        serial = self._once((problem.busy_s,), problem, one_after_another)
+        problem = replace(problem, candidates=serial.candidates)
+        times = (problem.max_delay_s, problem.step_s)
+        after = self._once(times, problem, lambda each: after_others(each, self._busy_s))
+        return replace(problem, candidates=after.candidates, max_delay_s=after.max_delay_s, busy_s=after.busy_s)
+
+    def _once(
+        self, name: tuple[int, ...], problem: EvictionProblem, change: Callable[[EvictionProblem], EvictionProblem]
+    ) -> EvictionProblem:
+        """A problem with these candidates, changed; it is kept as it was too, so that no others have their id."""
+        name = (id(problem.candidates), *name)
+        if name not in self._known:
+            self._known[name] = problem, change(problem)
+        return self._known[name][1]
+
+
+class _Told:
+    """The verdicts of plans that are made together; most are the same in all of them, and are made once."""
+
+    def __init__(self, goes_for: Mapping[str, str]) -> None:
+        """``goes_for``: by each job that leaves, the preemptor that it leaves for."""
+        self._goes_for = goes_for
+        self._spared: dict[tuple[str, int], tuple[Sequence[Candidate], dict[str, Verdict]]] = {}
+
+    def verdicts(self, point: CurvePoint, solution: Solution) -> list[Verdict]:
+        """Those of one plan, on each candidate."""
+        prepared = solution.prepared
+        called = prepared.preemptor.called
+        found = dict(self._of_no_plan(called, prepared.problem.candidates))
+        for candidate in prepared.problem.candidates if prepared.only_end else ():
+            job_id = candidate.job_id
+            if job_id in prepared.only_end and job_id not in self._goes_for:
+                found[job_id] = too_late(candidate, prepared) or found[job_id]
+        for planned in point.actions:
             together = "" if planned.action is Action.END else f"; planned together with other {called}s"
-            verdicts.append(why_chosen(planned, solution.prepared, together))
-        elif owner != allocation.job_id:
+            found[planned.job_id] = why_chosen(planned, prepared, together)
+        return list(found.values())
+
+    def _of_no_plan(self, called: str, candidates: Sequence[Candidate]) -> dict[str, Verdict]:
+        """On jobs that do not leave for the plan that is told of; the candidates are kept, as above."""
+        name = (called, id(candidates))
+        if name not in self._spared:
+            self._spared[name] = candidates, {each.job_id: self._spares(each.job_id, called) for each in candidates}
+        return self._spared[name][1]
+
+    def _spares(self, job_id: str, called: str) -> Verdict:
+        if (owner := self._goes_for.get(job_id)) is not None:
             reason = f"it leaves for {called} {owner}, once for all of them"
-            verdicts.append(Verdict(job_id, Choice.SPARED, "leaves_for_another", reason))
-        elif job_id in only_end and (exempt := too_late(candidate, solution.prepared)):
-            verdicts.append(exempt)
-        elif (known := spared.get((called, job_id))) is not None:
-            verdicts.append(known)
-        else:
-            reason = f"not needed: all {called}s together are served at less cost without it"
-            spared[called, job_id] = Verdict(job_id, Choice.SPARED, "not_needed", reason)
-            verdicts.append(spared[called, job_id])
-    return verdicts
+            return Verdict(job_id, Choice.SPARED, "leaves_for_another", reason)
+        reason = f"not needed: all {called}s together are served at less cost without it"
+        return Verdict(job_id, Choice.SPARED, "not_needed", reason)

@@ -11,10 +11,7 @@ The second kind follows from the first for whole numbers, and makes the program 
 0.2 % of the best plan, and a third of its solutions are whole. Lost work comes first; steps and preemptees count so
 little that they decide between plans that lose the same.
 
-Method: the program in parts (HiGHS's dual simplex) gives a bound, and by how much at least a plan costs more in which
-a way or a class is not as it is there: its reduced cost. Those where this is more than ``DOUBT`` stay as they are; a
-program in whole numbers decides about the others. No other plan costs less than the bound and ``DOUBT``. Where that
-leaves too much open, the plan that was found says how much more may still matter. Where there is none, everything may.
+Method: ``in_doubt``. A plan is taken where it is valid in whole numbers.
 
 Cost: 0.02 s for the program in parts of 300 nodes and 600 jobs, and as much again where it is not whole at once.
 """
@@ -27,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clearway.planning.bounds.in_doubt import Program, solved
 from clearway.planning.formulation.group_sweep import Threshold, thresholds
 from clearway.planning.formulation.windows import Taken, Way, Window
 
@@ -36,12 +34,8 @@ if TYPE_CHECKING:
 
     _Numbers = npt.NDArray[np.float64]
 
-DOUBT = 0.005  # as a share of the bound
-MOST_NODES = 50  # of HiGHS's search
 LITTLE = 1e-6  # of the lost work: what all other keys together count as
-_LEAST_GAP = 0.001  # at which HiGHS stops, and no more is put in doubt
-_ROUNDED = 1e-6  # how far a number may be from a whole one
-_INFEASIBLE = 2  # scipy's number for it
+_GAP = 0.001  # with so little left it looks no further
 
 
 class SharedProgram:
@@ -66,63 +60,18 @@ class SharedProgram:
         little = LITTLE / (step + len(self._window.ways) + 1)
         cost = np.zeros(matrix.shape[1])
         cost[: len(in_time)] = self._lost[in_time] / unit + little * (self._steps[in_time] + 1)
-        least, found = _best(cost, matrix, self._most)
-        plan = None if found is None else self._plan(found, in_time, step)
-        return None if least is None else max(0.0, (least - 2 * LITTLE) * unit), plan
+        ones = np.ones(len(cost))
+        found = solved(Program(cost, matrix, self._most, ones, ones.astype(bool)), _GAP)
+        plan = None if found.values is None else self._plan(found.values, in_time, step)
+        return (None if found.least == -inf else max(0.0, (found.least - 2 * LITTLE) * unit)), plan
 
     def _plan(self, solution: _Numbers, in_time: npt.NDArray[np.intp], step: int) -> Taken | None:
         """The plan of a solution; None where a rounding of HiGHS has spoilt it."""
-        chosen = np.flatnonzero(np.round(solution[: len(in_time)]))
+        chosen = np.flatnonzero(solution[: len(in_time)])
         taken = [self._ways[way] for way in in_time[chosen].tolist()]
         plan = Taken.of(taken, self._window.freed_by(taken))
         once = len({way.rank for way in taken}) == len(taken)
         return plan if once and plan.steps <= step and plan.nodes >= self._window.missing else None
-
-
-def _best(cost: _Numbers, matrix: csc_array, most: _Numbers) -> tuple[float | None, _Numbers | None]:
-    """No solution costs less than this (None: not known, infinite: there is none), and the one that was found."""
-    from scipy.optimize import linprog  # noqa: PLC0415 - most daemons never need it
-
-    parts = linprog(cost, A_ub=matrix, b_ub=most, bounds=(0, 1), method="highs-ds", options={"presolve": False})
-    if parts.x is None:
-        return inf if parts.status == _INFEASIBLE else None, None
-    whole = np.round(parts.x)
-    if np.abs(parts.x - whole).max() <= _ROUNDED:
-        return parts.fun, whole
-    adds = np.abs(parts.lower.marginals + parts.upper.marginals)
-    least, room = parts.fun, max(DOUBT * parts.fun, LITTLE)
-    while True:
-        bound, found = _in_whole_numbers(cost, matrix, most, whole, adds <= room)
-        least = max(least, min(parts.fun + room, bound))
-        costs = inf if found is None else float(cost @ found)
-        if costs - least <= _LEAST_GAP * costs or costs - parts.fun <= room:
-            return least, found
-        room = costs - parts.fun  # whatever adds more is in no better solution
-
-
-def _in_whole_numbers(
-    cost: _Numbers, matrix: csc_array, most: _Numbers, others: _Numbers, chosen: npt.NDArray[np.bool_]
-) -> tuple[float, _Numbers | None]:
-    """The best solution in which only the chosen columns may differ from ``others``, and what none costs less than."""
-    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
-
-    others = np.where(chosen, 0.0, others)
-    part = matrix[:, np.flatnonzero(chosen)]
-    rows = np.flatnonzero(np.bincount(part.indices, minlength=len(most)))
-    result = milp(
-        cost[chosen],
-        integrality=np.ones(part.shape[1]),
-        bounds=Bounds(0, 1),
-        constraints=LinearConstraint(part[rows], -np.inf, (most - matrix @ others)[rows]),
-        options={"mip_rel_gap": _LEAST_GAP, "node_limit": MOST_NODES},
-    )
-    if result.status == _INFEASIBLE:
-        return inf, None
-    fixed = float(cost @ others)
-    bound = -inf if result.mip_dual_bound is None else fixed + result.mip_dual_bound
-    if result.x is not None:
-        others[chosen] = result.x
-    return bound, None if result.x is None else others
 
 
 def _rows(window: Window, classes: Sequence[Threshold], ways: Sequence[Way]) -> tuple[csc_array, _Numbers]:

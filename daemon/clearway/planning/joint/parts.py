@@ -30,6 +30,9 @@ MOST_GROUPS = 16  # of all kinds together
 _MOST_GAP = 0.1  # of a phase that time ended: with more, its requests had better wait for the next cycle
 _TRIES = 3  # of leaving out requests for which there is no room
 
+_Prices = Mapping[str, tuple[float, float]]  # by job
+_Found = dict[tuple[int, int], tuple[list[tuple[float, float]], float]]  # by class and kind: of its jobs, and its own
+
 
 def by_parts(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Phased | None:
     """The plan for all requests, or without those for which no room is; None where this program is none for them.
@@ -78,16 +81,17 @@ def _plan(
     limits = [int(each.problem.max_delay_s) for each in merged]
     kinds = [world.kind_of(each) for each in merged]
     state = Served()
+    found_prices: _Found = {}
     given: list[Given] = []
     for limit_s in sorted(set(limits)):
         members = [number for number, own_s in enumerate(limits) if own_s == limit_s]
         asked = {kinds[number]: merged[number].nodes for number in members}
         second_node_s = priced.second_node_s if limit_s < limits[-1] else 0.0
         prices = _prices(world, limit_s, priced, state)
-        kept = priced.used.union(*[_cheapest(world, kind, prices, state) for kind in asked])
+        kept = priced.used.union(*[_cheapest(world, kind, prices, state, found_prices) for kind in asked])
         program = PhaseProgram(world, asked, limit_s, state=state, kept=kept, second_node_s=second_node_s)
-        found = program.solve(seconds_left(), most_gap=_MOST_GAP if given else inf)
-        if found is None and given and program.time_was_up:  # in the next cycle they may have more
+        found = program.solve(seconds_left, most_gap=_MOST_GAP if given else inf)
+        if found is None and given and program.cut_short:  # in the next cycle they may have more
             merged = merged[: members[0]]
             break
         if found is None:
@@ -102,7 +106,7 @@ def _plan(
     return allocated(merged, limits[: len(merged)], given, state.gone)
 
 
-def _prices(world: World, limit_s: float, priced: Priced, state: Served) -> Mapping[str, tuple[float, float]]:
+def _prices(world: World, limit_s: float, priced: Priced, state: Served) -> _Prices:
     """What each job costs now, by node, at the prices of the program in parts."""
     prices = {}
     for job_id, job in world.jobs.items():
@@ -115,8 +119,15 @@ def _prices(world: World, limit_s: float, priced: Priced, state: Served) -> Mapp
     return prices
 
 
-def _cheapest(world: World, kind: int, prices: Mapping[str, tuple[float, float]], state: Served) -> list[str]:
-    """The nodes that cost a request of this kind least."""
-    found = [(price_of(each.asks[kind], prices)[0], each.names) for each in world.classes if kind in each.asks]
+def _cheapest(world: World, kind: int, prices: _Prices, state: Served, known: _Found) -> list[str]:
+    """The nodes that cost a request of this kind least; ``known`` is what was found in earlier phases."""
+    found = []
+    for number, each in enumerate(world.classes):
+        if (demand := each.asks.get(kind)) is None:
+            continue
+        of_jobs = [prices[job_id] for job_id, _ in demand.held]
+        if (number, kind) not in known or known[number, kind][0] != of_jobs:
+            known[number, kind] = of_jobs, price_of(demand, prices)[0]
+        found.append((known[number, kind][1], each.names))
     cheapest = [name for _, names in sorted(found) for name in names if name not in state.nodes]
     return cheapest[:SPARE]

@@ -32,15 +32,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clearway.model.problem import Action, Candidate, Option
+from clearway.planning.bounds.in_doubt import Program, solved
 from clearway.planning.joint.alike import alike
 from clearway.planning.joint.nodes import Demand, JointNodes, NodeClass
 from clearway.planning.joint.requests import Request
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
+    from scipy.sparse import csc_array
 
-MOST_NODES = 50  # of HiGHS's search
-GAP = 0.01  # with so little left HiGHS looks no further
+GAP = 0.03  # of a phase: what the phases do to each other costs more
 USED = 1e-6  # of a node: less is nothing
 _LESS = 1e-4  # node-seconds that a second of checkpoints, or coming back, counts as
 _TIME_IS_UP = 1  # scipy's status
@@ -62,8 +62,8 @@ class World:
     @classmethod
     def of(cls, kinds: Sequence[Request]) -> World:
         jobs: dict[str, Candidate] = {}
-        for kind in kinds:
-            for job in kind.problem.candidates:
+        for candidates in {id(kind.problem.candidates): kind.problem.candidates for kind in kinds}.values():
+            for job in candidates:
                 known = jobs.setdefault(job.job_id, job)
                 ways = {option.action: option for option in (*job.options, *known.options)}
                 jobs[job.job_id] = replace(known, options=tuple(ways.values()))
@@ -99,18 +99,21 @@ class _Rows:
     """Each says: sum of coefficient x column <= limit."""
 
     limits: list[float] = field(default_factory=list)
-    cells: list[tuple[int, int, float]] = field(default_factory=list)
+    cells: list[_Cell] = field(default_factory=list)
+    starts: list[int] = field(default_factory=lambda: [0])  # of each row, and the end of the last
 
     def add(self, cells: Iterable[_Cell], limit: float) -> None:
-        number = len(self.limits)
-        self.cells += [(number, column, value) for column, value in cells]
+        self.cells += cells
+        self.starts.append(len(self.cells))
         self.limits.append(limit)
 
-    def matrix(self, width: int) -> csr_array:
+    def matrix(self, width: int) -> csc_array:
         from scipy.sparse import csr_array  # noqa: PLC0415 - see ``program``
 
-        rows, columns, values = zip(*self.cells, strict=True)
-        return csr_array((values, (rows, columns)), shape=(len(self.limits), width))
+        cells = np.array(self.cells, dtype=float).reshape(-1, 2)
+        return csr_array(
+            (cells[:, 1], cells[:, 0].astype(np.int32), self.starts), shape=(len(self.limits), width)
+        ).tocsc()
 
 
 @dataclass(slots=True)
@@ -137,7 +140,7 @@ class PhaseProgram:
     ) -> None:
         """``kept``: nodes that may be given, in whole numbers; None: all, in parts."""
         self._asked, self._whole = asked, kept is not None
-        self.time_was_up = False  # before ``solve`` was done
+        self.cut_short = False  # by a limit, in ``solve``
         state = state or Served()
         self._classes: list[tuple[NodeClass, list[str]]] = []
         for each in world.classes:
@@ -268,42 +271,46 @@ class PhaseProgram:
         A node that an earlier one lacks weighs more.
         """
         from scipy.optimize import linprog  # noqa: PLC0415 - see ``program``
+        from scipy.sparse import csr_array, hstack  # noqa: PLC0415
 
         if seconds_left() <= 0:
             return [0.0] * len(requests)
-        width, rows = len(self._upper), _Rows(list(self._rows.limits), list(self._rows.cells))
-        row_of = {kind: len(rows.limits) - len(self._asked) + number for number, kind in enumerate(self._asked)}
-        rows.cells += [(row_of[kind], width + number, -1.0) for number, (kind, _) in enumerate(requests)]
+        width, limits = len(self._upper), self._rows.limits
+        row_of = {kind: len(limits) - len(self._asked) + number for number, kind in enumerate(self._asked)}
+        rows, count = [row_of[kind] for kind, _ in requests], len(requests)
+        lacking = csr_array((-np.ones(count), (rows, np.arange(count))), shape=(len(limits), count))
+        matrix = hstack([self._rows.matrix(width), lacking], format="csc")
         upper = np.array([*self._upper, *[float(nodes) for _, nodes in requests]])
         cost = np.array([*[0.0] * width, *range(len(requests), 0, -1)], dtype=float)
         bounds = np.array([np.zeros(len(upper)), upper]).T
         limited = {"time_limit": seconds_left()}
-        found = linprog(cost, rows.matrix(len(upper)), rows.limits, bounds=bounds, method="highs", options=limited)
+        found = linprog(cost, matrix, limits, bounds=bounds, method="highs", options=limited)
         return [0.0] * len(requests) if found.status else found.x[width:].tolist()
 
     def solve(
-        self, limit_s: float, *, most_gap: float = inf
+        self, seconds_left: Callable[[], float], *, most_gap: float = inf
     ) -> tuple[dict[str, Option], list[tuple[int, NodeClass, list[str]]]] | None:
         """The jobs that leave, and the kind, class and names of nodes that are given; None where nothing was found.
 
-        Nor where time was up when this much of the cost might still have been needless.
+        Nor where a limit was reached when this much of the cost might still have been needless.
         """
-        from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - see ``program``
-
-        self.time_was_up = limit_s <= 0
-        if limit_s <= 0 or not self._upper:
+        self.cut_short = seconds_left() <= 0
+        if self.cut_short or not self._upper:
             return None
-        found = milp(
+        program = Program(
             self._cost,
-            integrality=np.array(self._whole_numbers, dtype=float),
-            bounds=Bounds(0, np.array(self._upper)),
-            constraints=LinearConstraint(self._rows.matrix(len(self._upper)), -np.inf, np.array(self._rows.limits)),
-            options={"time_limit": limit_s, "mip_rel_gap": GAP, "node_limit": MOST_NODES, "presolve": False},
+            self._rows.matrix(len(self._upper)),
+            np.array(self._rows.limits),
+            np.array(self._upper),
+            np.array(self._whole_numbers),
         )
-        self.time_was_up = found.status == _TIME_IS_UP
-        if found.x is None or (self.time_was_up and found.mip_gap > most_gap):
+        found = solved(program, GAP, seconds_left)
+        self.cut_short, values = found.cut_short, found.values
+        if values is None:
             return None
-        values = np.round(found.x)
+        costs = float(self._cost @ values)
+        if self.cut_short and costs - found.least > most_gap * costs:
+            return None
         left = [list(names) for _, names in self._classes]
         given = []
         for column, number, kind in self._give:
