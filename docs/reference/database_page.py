@@ -10,8 +10,11 @@ from clearway.store.tables import METADATA
 TABLES = {
     "evictions": "One row for each operation (eviction, drain or relocation): its state, and the sums of its "
     "preemptions.",
-    "plans": "One row for each plan of an operation; a new plan is a new row. `document` is JSON: the "
-    "whole plan with problem, curve, chosen point, reasons and jobs.",
+    "plans": "One row for each plan of an operation; a new plan is a new row. `document` is JSON: the plan with "
+    "problem, curve, chosen point and jobs. `verdicts` is JSON: the reasons, and for each job the number of its reason. "
+    "`candidates` and `nodes` name rows of `plan_parts`. Where one of these three is null, it is in `document`.",
+    "plan_parts": "The candidates or the nodes of plans, once for all plans that have the same ones. `document` is "
+    "JSON; `digest` is its SHA-256. A row is deleted with the last plan that names it.",
     "explanations": "The cost of every other decision, once a plan is explained. `document` is JSON; `complete` is "
     "false where there was not enough time for everything.",
     "preemptions": "One row for each preemptee of an operation. `job` is JSON: the job as it was when it was chosen.",

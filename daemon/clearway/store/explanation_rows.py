@@ -6,6 +6,7 @@ from datetime import datetime
 from sqlalchemy import Connection, and_, insert, select
 
 from clearway.model.plan import Explanation
+from clearway.store.plan_rows import PRESENT
 from clearway.store.serialise import dump, load
 from clearway.store.tables import EVICTIONS, EXPLANATIONS, PLANS
 
@@ -46,10 +47,9 @@ def newest_of(connection: Connection, eviction_ids: Iterable[int]) -> dict[int, 
 def missing(connection: Connection, since: datetime) -> tuple[int, ...]:
     """Evictions planned since then whose present plan has no explanation, the oldest first."""
     same = and_(EXPLANATIONS.c.eviction_id == PLANS.c.eviction_id, EXPLANATIONS.c.revision == PLANS.c.revision)
-    present = and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revision == PLANS.c.revision)
     query = (
         select(EVICTIONS.c.eviction_id)
-        .select_from(EVICTIONS.join(PLANS, present).outerjoin(EXPLANATIONS, same))
+        .select_from(EVICTIONS.join(PLANS, PRESENT).outerjoin(EXPLANATIONS, same))
         .where(EXPLANATIONS.c.revision.is_(None), EVICTIONS.c.created_at >= since)
         .order_by(EVICTIONS.c.eviction_id)
         .limit(_MISSING_AT_ONCE)

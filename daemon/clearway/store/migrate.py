@@ -17,7 +17,7 @@ from clearway.store.database import Database
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0016"  # the newest file in migrations/versions
+HEAD = "0017"  # the newest file in migrations/versions
 _LOCK_TIMEOUT_S = 60
 _ADVISORY_LOCK = 0x636C7277  # "clrw", PostgreSQL's advisory locks are numbers
 

@@ -1,10 +1,12 @@
 """What proposals leave in the database: plans of theirs that were made anew, and those that were put aside."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, delete, func, select, text
 
 from clearway.model.operations import EvictionState, OperationKind
+from clearway.store.plan_rows import forget_parts, parts_named
 from clearway.store.tables import EVICTIONS, EXPLANATIONS, PLANS
 
 _AT_ONCE = 100  # evictions a transaction
@@ -18,9 +20,11 @@ _SIZE = {
 
 def forget_plans(connection: Connection, eviction_id: int, before_revision: int) -> None:
     """Delete the plans that a proposal had before, with their explanations: nothing was done for any of them."""
+    parts = parts_named(connection, PLANS.c.eviction_id == eviction_id, PLANS.c.revision < before_revision)
     for table in (EXPLANATIONS, PLANS):
         old = table.c.eviction_id == eviction_id, table.c.revision < before_revision
         connection.execute(delete(table).where(*old))
+    forget_parts(connection, parts)
 
 
 def successor(connection: Connection, eviction_id: int) -> int | None:
@@ -40,9 +44,16 @@ def prune_superseded(connection: Connection, before: datetime) -> int:
         .limit(_AT_ONCE)
     )
     ids = connection.execute(old).scalars().all()
-    if ids:
-        connection.execute(delete(EVICTIONS).where(EVICTIONS.c.eviction_id.in_(ids)))
+    forget(connection, ids)
     return len(ids)
+
+
+def forget(connection: Connection, eviction_ids: Sequence[int]) -> None:
+    """Delete evictions with all that belongs to them."""
+    if eviction_ids:
+        parts = parts_named(connection, PLANS.c.eviction_id.in_(eviction_ids))
+        connection.execute(delete(EVICTIONS).where(EVICTIONS.c.eviction_id.in_(eviction_ids)))
+        forget_parts(connection, parts)
 
 
 def size_bytes(connection: Connection) -> int:

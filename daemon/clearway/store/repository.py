@@ -44,8 +44,7 @@ from clearway.store import (
 from clearway.store.base import CycleState, Judgement
 from clearway.store.database import open_database
 from clearway.store.leased_store import LeasedStore, method
-from clearway.store.plan_cache import PlanCache
-from clearway.store.serialise import load
+from clearway.store.plan_rows import PlanRows
 from clearway.store.tables import EVICTIONS, KEPT_VALUES, PLANS, REQUESTS, ROLLING_DRAINS
 from clearway.store.types import UtcDateTime
 
@@ -71,7 +70,7 @@ class SqlStore(LeasedStore):
 
     def __init__(self, url: str) -> None:
         super().__init__(open_database(url))
-        self._plans = PlanCache()
+        self._plans = PlanRows()
         self._versions: dict[int, int] = {}  # of open evictions, as the cycle has read or written them
         try:
             migrate.upgrade(self._database)
@@ -99,13 +98,11 @@ class SqlStore(LeasedStore):
                 eviction = replace(eviction, mark=secrets.token_hex(_MARK_BYTES))
             result = connection.execute(insert(EVICTIONS).values(rows.eviction_values(eviction)))
             eviction_id = rows.new_id(result)
-            plan = rows.plan_values(eviction_id, eviction.revision, eviction.plan)
-            connection.execute(insert(PLANS).values(plan))
+            self._plans.add(connection, eviction_id, eviction.revision, eviction.plan)
             preemption_rows.write(connection, eviction_id, eviction.preemptions)
             created = replace(eviction, eviction_id=eviction_id)
             if tell is not None:
                 notice_rows.add(connection, tell(created))
-        self._plans.put((eviction_id, eviction.revision), eviction.plan, len(plan["document"]))
         self._versions[eviction_id] = 0
         return created
 
@@ -132,7 +129,7 @@ class SqlStore(LeasedStore):
                 )
             changes = rows.changed(rows.eviction_values(eviction), stored)
             if stored.made_at is None:
-                connection.execute(insert(PLANS).values(rows.plan_values(eviction_id, revision, eviction.plan)))
+                self._plans.add(connection, eviction_id, revision, eviction.plan)
             written = preemption_rows.write(connection, eviction_id, eviction.preemptions)
             notice_rows.add(connection, notices)
             begun = () if log is None else step_rows.write(connection, eviction_id, log)
@@ -206,14 +203,8 @@ class SqlStore(LeasedStore):
 
     def plans(self, eviction_id: int) -> tuple[OperationPlan, ...]:
         """Every plan an eviction has had, the first one first; empty for an unknown eviction."""
-        query = (
-            select(EVICTIONS.c.kind, PLANS.c.document)
-            .join_from(PLANS, EVICTIONS)
-            .where(PLANS.c.eviction_id == eviction_id)
-            .order_by(PLANS.c.revision)
-        )
         with self._database.reading() as connection:
-            return tuple(load(rows.PLANS[kind], document) for kind, document in connection.execute(query))
+            return self._plans.of_eviction(connection, eviction_id)
 
     successor = method(proposal_rows.successor)
     forget_plans = method(proposal_rows.forget_plans, writes=True)
@@ -237,17 +228,11 @@ class SqlStore(LeasedStore):
         plans = {
             row.eviction_id: plan
             for row in found
-            if remember and (plan := self._plans.get((row.eviction_id, row.revision))) is not None
+            if remember and (plan := self._plans.known(row.eviction_id, row.revision)) is not None
         }
         missing = {row.eviction_id: row.kind for row in found if row.eviction_id not in plans}
         if missing:
-            present = and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revision == PLANS.c.revision)
-            documents = select(PLANS.c.eviction_id, PLANS.c.revision, PLANS.c.document).join(EVICTIONS, present)
-            documents = documents.where(PLANS.c.eviction_id.in_(missing))
-            for eviction_id, revision, document in connection.execute(documents):
-                plans[eviction_id] = load(rows.PLANS[missing[eviction_id]], document)
-                if remember:
-                    self._plans.put((eviction_id, revision), plans[eviction_id], len(document))
+            plans |= self._plans.read(connection, missing, remember=remember)
         for row in found:
             if row.eviction_id not in plans:
                 raise StoreError(f"eviction {row.eviction_id} has no stored plan of revision {row.revision}")
@@ -359,7 +344,7 @@ class SqlStore(LeasedStore):
         while True:
             with self._leading() as connection:
                 ids = connection.execute(old).scalars().all()
-                connection.execute(delete(EVICTIONS).where(EVICTIONS.c.eviction_id.in_(ids)))
+                proposal_rows.forget(connection, ids)
             pruned += len(ids)
             if len(ids) < _PRUNED_AT_ONCE:
                 break

@@ -50,6 +50,7 @@ def eviction_values(eviction: Operation) -> Values:
 
 
 def plan_values(eviction_id: int, revision: int, plan: OperationPlan) -> Values:
+    """The row of ``plans``, but for its documents."""
     return {
         "eviction_id": eviction_id,
         "revision": revision,
@@ -59,7 +60,6 @@ def plan_values(eviction_id: int, revision: int, plan: OperationPlan) -> Values:
         "chosen_delay_s": plan.chosen.max_delay_s,
         "predicted_lost_node_s": plan.chosen.lost_work_node_s,
         "predicted_checkpoint_s": plan.chosen.checkpoint_s,
-        "document": dump(plan),
     }
 
 

@@ -31,8 +31,13 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 def dump(value: object) -> str:
     """A frozen record (``Plan``, ``EvictionProblem``, ``Curve``, ``Job`` ...) as one line of JSON."""
+    return dump_as(type(value), value)
+
+
+def dump_as(kind: Any, value: object) -> str:
+    """A value whose type does not say what is in it, as a tuple of records."""
     try:
-        return _adapter(type(value)).dump_json(value, warnings="error").decode()
+        return _adapter(kind).dump_json(value, warnings="error").decode()
     except (PydanticSerializationError, UnicodeError) as error:
         why = " ".join(str(error).split())
         raise StoreError(f"{type(value).__name__} cannot be written as JSON: {why}") from error

@@ -86,7 +86,19 @@ PLANS = _table(
     _given("chosen_delay_s", Integer),
     Column("predicted_lost_node_s", Figure),
     Column("predicted_checkpoint_s", Figure),
-    _given("document", LongText),  # the whole plan of its eviction's kind: problem, curve, chosen point, verdicts, jobs
+    _given("document", LongText),  # the plan of its eviction's kind, but for what the columns below say
+    Column("verdicts", LongText),  # NULL: they are in the document
+    Column("candidates", Name(ID_LENGTH)),  # a digest of ``plan_parts``; NULL: there are none, or in the document
+    Column("nodes", Name(ID_LENGTH)),  # likewise
+    Index(None, "candidates"),
+    Index(None, "nodes"),
+)
+
+# What many plans have in common, once: candidates or nodes of their problems. Deleted with the last of these plans.
+PLAN_PARTS = _table(
+    "plan_parts",
+    Column("digest", Name(ID_LENGTH), primary_key=True),  # SHA-256 of the document
+    _given("document", LongText),
 )
 
 # What else could have been decided, and at what cost; made after the plan, while the daemon has time.

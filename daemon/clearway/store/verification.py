@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from sqlalchemy import Connection, and_, func, inspect, select, text
+from sqlalchemy import Connection, func, inspect, select, text
 
 from clearway.model.errors import StoreError
 from clearway.store import audit_rows, migrate, preemption_rows, rows
 from clearway.store.database import Database
-from clearway.store.serialise import load
+from clearway.store.plan_rows import COLUMNS, PRESENT, parts_of, plan_from
 from clearway.store.tables import EVICTIONS, METADATA, PLANS
 
 _MOST = 20  # findings of one kind that are told one by one
@@ -62,8 +62,7 @@ def _references(connection: Connection) -> Iterator[str]:
             lost = connection.execute(query.where(key.column.is_(None), key.parent.is_not(None))).scalar_one()
             if lost:
                 yield f"{lost} row(s) of {table.name} refer to {key.column.table.name} that are not there"
-    present = and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revision == PLANS.c.revision)
-    query = select(EVICTIONS.c.eviction_id, EVICTIONS.c.revision).outerjoin(PLANS, present)
+    query = select(EVICTIONS.c.eviction_id, EVICTIONS.c.revision).outerjoin(PLANS, PRESENT)
     for row in connection.execute(query.where(PLANS.c.eviction_id.is_(None)).limit(_MOST)):
         yield f"Eviction {row.eviction_id} has no plan of its revision {row.revision}"
 
@@ -71,11 +70,10 @@ def _references(connection: Connection) -> Iterator[str]:
 def _documents(connection: Connection) -> Iterator[str]:
     """Every operation can be read as the daemon would read it."""
     told = 0
-    present = and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revision == PLANS.c.revision)
-    query = select(EVICTIONS, PLANS.c.document).join(PLANS, present).order_by(EVICTIONS.c.eviction_id)
+    query = select(EVICTIONS, *COLUMNS).join(PLANS, PRESENT).order_by(EVICTIONS.c.eviction_id)
     for row in connection.execute(query).all():
         try:
-            plan = load(rows.PLANS[row.kind], row.document)
+            plan = plan_from(row.kind, row, parts_of(connection, [row]))
             rows.eviction_from(row, plan, preemption_rows.read(connection, [row.eviction_id])[row.eviction_id])
         except (StoreError, ValueError, LookupError) as error:
             told += 1

@@ -131,7 +131,7 @@ def test_open_evictions_parse_a_plan_once(store: SqlStore) -> None:
 
     store.save_eviction(replace(second, state=EvictionState.SUPERSEDED))
     assert store.open_evictions() == (first,)
-    assert store._plans.get((second.eviction_id, 0)) is None
+    assert store._plans.known(second.eviction_id, 0) is None
     assert store.eviction(done.eviction_id) == done
 
 

@@ -1,0 +1,159 @@
+"""Plans: each a document of its own, beside the large parts that many have in common, each stored once.
+
+Model: plans of one moment are made from the same candidates and nodes, which are megabytes on a large cluster. Such a
+part is a row of ``plan_parts``, named by the SHA-256 of its text; plans name their parts. Verdicts are as many, but
+differ: their sentences are few where plans are made together, so each sentence is told once in a plan.
+
+What was read or written is kept as long as its eviction is open, the parts once for all (``plan_cache``).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, insert, or_, select
+
+from clearway.model.errors import StoreError
+from clearway.model.operations import OperationKind
+from clearway.model.plan import Choice, OperationPlan, Verdict
+from clearway.model.problem import Candidate, NodeResources
+from clearway.store import rows
+from clearway.store.plan_cache import Part, PlanCache, PlanKey
+from clearway.store.serialise import dump, dump_as, load
+from clearway.store.tables import EVICTIONS, PLAN_PARTS, PLANS
+
+_KINDS: Mapping[str, Any] = {"candidates": tuple[Candidate, ...], "nodes": tuple[NodeResources, ...]}
+COLUMNS = (PLANS.c.document, PLANS.c.verdicts, PLANS.c.candidates, PLANS.c.nodes)  # what a plan is read from
+PRESENT = and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revision == PLANS.c.revision)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdicts:
+    """The verdicts of a plan in their order: each a job, and which of the sayings it is."""
+
+    sayings: tuple[tuple[Choice, str, str], ...]
+    jobs: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, verdicts: Sequence[Verdict]) -> "_Verdicts":
+        places: dict[tuple[Choice, str, str], int] = {}
+        jobs = []
+        for each in verdicts:
+            saying = (each.choice, each.code, each.reason)
+            jobs.append((each.job_id, places.setdefault(saying, len(places))))
+        return cls(tuple(places), tuple(jobs))
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        return tuple([Verdict(job_id, *self.sayings[place]) for job_id, place in self.jobs])
+
+
+class PlanRows:
+    """The plans of a database, and those of them that are kept in memory."""
+
+    def __init__(self) -> None:
+        self._cache = PlanCache()
+        self._named: dict[int, tuple[Sequence[object], str, int]] = {}  # by id: parts, their digests and characters
+
+    def known(self, eviction_id: int, revision: int) -> OperationPlan | None:
+        """The plan, where it is in memory."""
+        return self._cache.get((eviction_id, revision))
+
+    def keep_only(self, keys: Collection[PlanKey]) -> None:
+        """Forget every other plan, once in a cycle."""
+        self._cache.keep_only(keys)
+        self._named = {}
+
+    def add(self, connection: Connection, eviction_id: int, revision: int, plan: OperationPlan) -> None:
+        """Store a plan, with those of its parts that are not there yet."""
+        problem = plan.problem
+        digests, kept, texts = dict[str, str](), dict[str, Part](), dict[str, str]()
+        for name, kind in _KINDS.items():
+            if part := getattr(problem, name):
+                if id(part) not in self._named:
+                    text = dump_as(kind, part)
+                    self._named[id(part)] = part, sha256(text.encode()).hexdigest(), len(text)
+                    texts[self._named[id(part)][1]] = text
+                _, digest, chars = self._named[id(part)]
+                digests[name], kept[digest] = digest, Part(part, chars)
+        there = connection.execute(select(PLAN_PARTS.c.digest).where(PLAN_PARTS.c.digest.in_(kept))).scalars().all()
+        for name, digest in digests.items():
+            if digest not in there:
+                text = texts.get(digest) or dump_as(_KINDS[name], kept[digest].value)
+                connection.execute(insert(PLAN_PARTS).values(digest=digest, document=text))
+        own = replace(plan, verdicts=(), problem=replace(problem, candidates=(), nodes=()))
+        document, verdicts = dump(own), dump(_Verdicts.of(plan.verdicts))
+        values = rows.plan_values(eviction_id, revision, plan) | {"document": document, "verdicts": verdicts}
+        connection.execute(insert(PLANS).values(values | digests))
+        self._cache.put((eviction_id, revision), plan, len(document) + len(verdicts), kept)
+
+    def read(
+        self, connection: Connection, kinds: Mapping[int, OperationKind], *, remember: bool
+    ) -> dict[int, OperationPlan]:
+        """The present plans of these evictions; ``remember``: they are kept in memory."""
+        query = select(PLANS.c.eviction_id, PLANS.c.revision, *COLUMNS).join(EVICTIONS, PRESENT)
+        found = connection.execute(query.where(PLANS.c.eviction_id.in_(kinds))).all()
+        parts = self._parts(connection, found)
+        plans = {row.eviction_id: plan_from(kinds[row.eviction_id], row, parts) for row in found}
+        for row in found if remember else ():
+            chars = len(row.document) + len(row.verdicts or "")
+            kept = {digest: parts[digest] for digest in (row.candidates, row.nodes) if digest is not None}
+            self._cache.put((row.eviction_id, row.revision), plans[row.eviction_id], chars, kept)
+        return plans
+
+    def of_eviction(self, connection: Connection, eviction_id: int) -> tuple[OperationPlan, ...]:
+        """All that it has had, the first one first; empty for an unknown eviction."""
+        query = select(EVICTIONS.c.kind, *COLUMNS).join_from(PLANS, EVICTIONS)
+        query = query.where(PLANS.c.eviction_id == eviction_id).order_by(PLANS.c.revision)
+        found = connection.execute(query).all()
+        parts = self._parts(connection, found)
+        return tuple(plan_from(row.kind, row, parts) for row in found)
+
+    def _parts(self, connection: Connection, found: Sequence[Row[*tuple[Any, ...]]]) -> dict[str, Part]:
+        """By digest; those that are in memory are the same objects as there."""
+        named = {digest for row in found for digest in (row.candidates, row.nodes) if digest is not None}
+        parts = {digest: part for digest in named if (part := self._cache.part(digest)) is not None}
+        return parts | parts_of(connection, found, but_for=parts.keys())
+
+
+def parts_of(
+    connection: Connection, found: Sequence[Row[*tuple[Any, ...]]], but_for: Collection[str] = ()
+) -> dict[str, Part]:
+    """The parts of these plans, by digest."""
+    kinds = {getattr(row, name): kind for row in found for name, kind in _KINDS.items()}
+    wanted = [digest for digest in kinds if digest is not None and digest not in but_for]
+    if not wanted:
+        return {}
+    query = select(PLAN_PARTS.c.digest, PLAN_PARTS.c.document).where(PLAN_PARTS.c.digest.in_(wanted))
+    return {digest: Part(load(kinds[digest], text), len(text)) for digest, text in connection.execute(query)}
+
+
+def plan_from(kind: OperationKind, row: Row[*tuple[Any, ...]], parts: Mapping[str, Part]) -> OperationPlan:
+    """The plan as it was made. What no column names is in its document.
+
+    Raises:
+        StoreError: it cannot be read, or a part of it is not there.
+    """
+    plan = load(rows.PLANS[kind], row.document)
+    found: dict[str, Any] = {}
+    for name in _KINDS:
+        digest = getattr(row, name)
+        if digest is not None and digest not in parts:
+            raise StoreError(f"the {name} of a plan are not there: part {digest[:12]} is missing")
+        if digest is not None:
+            found[name] = parts[digest].value
+    if row.verdicts is not None:
+        plan = replace(plan, verdicts=load(_Verdicts, row.verdicts).verdicts())
+    return replace(plan, problem=replace(plan.problem, **found))
+
+
+def parts_named(connection: Connection, *plans: ColumnElement[bool]) -> set[str]:
+    """The digests of the parts of such plans."""
+    found = connection.execute(select(PLANS.c.candidates, PLANS.c.nodes).where(*plans)).all()
+    return {digest for row in found for digest in row if digest is not None}
+
+
+def forget_parts(connection: Connection, digests: Collection[str]) -> None:
+    """Delete those of these parts that no plan has any more."""
+    used = exists().where(or_(PLANS.c.candidates == PLAN_PARTS.c.digest, PLANS.c.nodes == PLAN_PARTS.c.digest))
+    connection.execute(delete(PLAN_PARTS).where(PLAN_PARTS.c.digest.in_(digests), ~used))

@@ -1,0 +1,91 @@
+"""What many plans have in common is stored once, and goes with the last of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import delete, func, select
+
+from clearway.model.errors import StoreError
+from clearway.model.operations import EvictionState
+from clearway.model.plan import Choice, Plan, Verdict
+from clearway.model.problem import Candidate
+from clearway.store.repository import SqlStore
+from clearway.store.tables import PLAN_PARTS, PLANS
+from tests.builders import NOW, eviction, plan, urgent_job
+
+JOBS = 500
+
+
+def crowd(count: int) -> list[Plan]:
+    """Plans that were made together: they differ in one verdict."""
+    one = plan()
+    options = one.problem.candidates[0].options
+    candidates = tuple([Candidate(str(5_000 + number), 1, options) for number in range(JOBS)])
+    made = []
+    for place in range(count):
+        verdicts = [Verdict(each.job_id, Choice.SPARED, "not_needed", "not needed") for each in candidates]
+        verdicts[place] = replace(verdicts[place], choice=Choice.CHOSEN, code="kill", reason=f"for {place}")
+        problem = replace(one.problem, candidates=candidates)
+        made.append(replace(one, preemptor=urgent_job(str(900 + place)), problem=problem, verdicts=tuple(verdicts)))
+    return made
+
+
+def reopened(store: SqlStore) -> SqlStore:
+    """The same database, with nothing in memory."""
+    again = SqlStore(store._database.engine.url.render_as_string(hide_password=False))
+    again.close()  # its connections; they are opened again when they are needed
+    return again
+
+
+def parts(store: SqlStore) -> int:
+    with store._database.reading() as connection:
+        return connection.execute(select(func.count()).select_from(PLAN_PARTS)).scalar_one()
+
+
+def test_plans_that_were_made_together_are_stored_with_their_candidates_once(store: SqlStore) -> None:
+    made = crowd(5)
+    stored = [store.create_eviction(eviction(each)) for each in made]
+    assert parts(store) == 1
+    with store._database.reading() as connection:
+        rows = connection.execute(select(PLANS.c.document, PLANS.c.verdicts)).all()
+        [shared] = connection.execute(select(PLAN_PARTS.c.document)).scalars()
+    assert max(len(row.document) + len(row.verdicts) for row in rows) < len(shared) / 3
+    read = reopened(store).open_evictions()
+    assert [each.plan for each in read] == made
+    assert read == tuple(stored)
+    assert len({id(each.plan.problem.candidates) for each in read}) == 1
+
+
+def test_a_part_goes_with_the_last_plan_that_has_it(store: SqlStore) -> None:
+    _, second = (
+        store.create_eviction(eviction(each, state=EvictionState.SUPERSEDED, finished_at=NOW + timedelta(days=day)))
+        for day, each in enumerate(crowd(2))
+    )
+    assert store.prune_superseded(NOW + timedelta(hours=1)) == 1
+    assert parts(store) == 1
+    assert store.eviction(second.eviction_id).plan == second.plan
+    assert store.prune(NOW + timedelta(days=9)) == 1
+    assert parts(store) == 0
+
+
+def test_a_part_goes_with_the_plans_that_a_proposal_had_before(store: SqlStore) -> None:
+    [one] = crowd(1)
+    proposal = store.create_eviction(eviction(one, state=EvictionState.PROPOSED))
+    other = replace(one.problem, candidates=one.problem.candidates[1:])
+    store.save_eviction(replace(proposal, revision=1, plan=replace(one, problem=other)))
+    assert parts(store) == 2
+    store.forget_plans(proposal.eviction_id, 1)
+    assert parts(store) == 1
+    assert store.eviction(proposal.eviction_id).plan.problem == other
+
+
+def test_a_part_that_was_lost_is_told(store: SqlStore) -> None:
+    made = store.create_eviction(eviction(crowd(1)[0]))
+    with store._database.writing() as connection:
+        connection.execute(delete(PLAN_PARTS))
+    with pytest.raises(StoreError, match="candidates"):
+        reopened(store).eviction(made.eviction_id)
+    assert store.eviction(made.eviction_id) == made  # what is in memory is there
