@@ -11,8 +11,8 @@ TABLES = {
     "evictions": "One row for each operation (eviction, drain or relocation): its state, and the sums of its "
     "preemptions.",
     "plans": "One row for each plan of an operation; a new plan is a new row. `document` is JSON: the plan with "
-    "problem, curve, chosen point and jobs. `verdicts` is JSON: the reasons, and for each job the number of its reason. "
-    "`candidates` and `nodes` name rows of `plan_parts`. Where one of these three is null, it is in `document`.",
+    "problem, curve, chosen point and jobs. `verdicts` is JSON: the reasons, and for each job the number of its "
+    "reason. `candidates` and `nodes` name rows of `plan_parts`. What is null of these three is in `document`.",
     "plan_parts": "The candidates or the nodes of plans, once for all plans that have the same ones. `document` is "
     "JSON; `digest` is its SHA-256. A row is deleted with the last plan that names it.",
     "explanations": "The cost of every other decision, once a plan is explained. `document` is JSON; `complete` is "
