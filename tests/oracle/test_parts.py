@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from clearway.planning.joint.parts import by_parts
+from clearway.planning.joint.parts import SPARE, by_parts
+from clearway.planning.joint.parts_program import PhaseProgram, Priced
 from clearway.planning.joint.requests import Allocation, JointPlan, Request
 from clearway.planning.joint.several import at_once, by_program
 from tests.benchmarks.shared import shared_problem
@@ -138,6 +139,18 @@ def test_large_clusters_have_a_bound() -> None:
     check(requests, found.allocations)
     assert len(found.allocations) == len(requests)
     assert 0 < found.least_node_s <= lost(found.allocations)
+
+
+def test_without_prices_there_are_nodes_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where time was up before there were any: more are asked in a phase than nodes are to spare."""
+    problem = shared_problem(1, machine_nodes=100, jobs=300, needed=1, gpus=4)
+    crowd = [Request(f"u{number:02d}", 1, problem, ()) for number in range(SPARE + 6)]
+    monkeypatch.setattr(PhaseProgram, "priced", lambda *_: Priced(0.0, 0.0, frozenset()))
+    found = by_parts(crowd, endless)
+    assert found is not None
+    assert found.allocations is not None
+    check(crowd, found.allocations)
+    assert len(found.allocations) == len(crowd)
 
 
 def test_the_most_pressing_have_a_plan_where_time_is_up_later() -> None:

@@ -8,7 +8,8 @@ Plan: over the nodes that the program in parts uses, and for each phase ``SPARE`
 its prices. Phases are solved in whole numbers, the most pressing first; all but the last pay for a second of
 checkpoints what it is worth in the bound's program, so that none takes the time that later ones need more. Where not
 even parts make room for all, those are left out that the program in parts has least room for; later ones rather than
-earlier ones. Where time is up before there are prices, the plan goes without.
+earlier ones. Where time is up before there are prices, the plan goes without, over as
+many more nodes as are asked.
 
 Cost: that of the program, and about 0.1 s for each phase.
 """
@@ -26,6 +27,7 @@ from clearway.planning.joint.phases import Phased
 from clearway.planning.joint.requests import Allocation, Request
 
 SPARE = 24  # nodes of each kind and phase, beyond those that the program in parts uses
+FIRST_S = 0.5  # that the first phase has at least: to plan for one of its requests alone would take longer
 MOST_GROUPS = 16  # of all kinds together
 _MOST_GAP = 0.1  # of a phase that time ended: with more, its requests had better wait for the next cycle
 _TRIES = 3  # of leaving out requests for which there is no room
@@ -88,9 +90,10 @@ def _plan(
         asked = {kinds[number]: merged[number].nodes for number in members}
         second_node_s = priced.second_node_s if limit_s < limits[-1] else 0.0
         prices = _prices(world, limit_s, priced, state)
-        kept = priced.used.union(*[_cheapest(world, kind, prices, state, found_prices) for kind in asked])
+        most = SPARE if priced.used else SPARE + sum(asked.values())  # the same nodes may be the cheapest of all kinds
+        kept = priced.used.union(*[_cheapest(world, kind, prices, state, found_prices)[:most] for kind in asked])
         program = PhaseProgram(world, asked, limit_s, state=state, kept=kept, second_node_s=second_node_s)
-        found = program.solve(seconds_left, most_gap=_MOST_GAP if given else inf)
+        found = program.solve(seconds_left if given else _at_least(seconds_left), most_gap=_MOST_GAP if given else inf)
         if found is None and given and program.cut_short:  # in the next cycle they may have more
             merged = merged[: members[0]]
             break
@@ -104,6 +107,10 @@ def _plan(
             given.append(Given(number, names, of.asks[kind]))
             state.nodes.update(names)
     return allocated(merged, limits[: len(merged)], given, state.gone)
+
+
+def _at_least(seconds_left: Callable[[], float]) -> Callable[[], float]:
+    return lambda: max(FIRST_S, seconds_left())
 
 
 def _prices(world: World, limit_s: float, priced: Priced, state: Served) -> _Prices:
@@ -120,7 +127,7 @@ def _prices(world: World, limit_s: float, priced: Priced, state: Served) -> _Pri
 
 
 def _cheapest(world: World, kind: int, prices: _Prices, state: Served, known: _Found) -> list[str]:
-    """The nodes that cost a request of this kind least; ``known`` is what was found in earlier phases."""
+    """The nodes for a request of this kind, the cheapest first; ``known`` is what was found in earlier phases."""
     found = []
     for number, each in enumerate(world.classes):
         if (demand := each.asks.get(kind)) is None:
@@ -129,5 +136,4 @@ def _cheapest(world: World, kind: int, prices: _Prices, state: Served, known: _F
         if (number, kind) not in known or known[number, kind][0] != of_jobs:
             known[number, kind] = of_jobs, price_of(demand, prices)[0]
         found.append((known[number, kind][1], each.names))
-    cheapest = [name for _, names in sorted(found) for name in names if name not in state.nodes]
-    return cheapest[:SPARE]
+    return [name for _, names in sorted(found) for name in names if name not in state.nodes]
