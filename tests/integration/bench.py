@@ -30,10 +30,10 @@ def poll(condition: Callable[[], bool], limit_s: float = 15.0) -> None:
 def processes_with(mark: bytes) -> list[int]:
     """Those whose environment holds this entry."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
+    for process in Path("/proc").glob("[0-9]*"):  # a glob below it raises where a process ends meanwhile
         with contextlib.suppress(OSError):
-            if mark in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
     return found
 
 

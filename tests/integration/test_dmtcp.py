@@ -198,10 +198,10 @@ def test_end_ends_a_coordinator_that_does_not_answer(real: Run) -> None:
 def coordinator(run: Run) -> int:
     mark = f"CLEARWAY_STATE={run.folder}/state".encode()
     found = []
-    for path in Path("/proc").glob("[0-9]*/comm"):
+    for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended
-            if path.read_text().startswith("dmtcp_coor"):
-                found += [path.parent.name] * (mark in path.with_name("environ").read_bytes().split(b"\0"))
+            if (path / "comm").read_text().startswith("dmtcp_coor"):
+                found += [path.name] * (mark in (path / "environ").read_bytes().split(b"\0"))
     (pid,) = map(int, found)
     return pid
 

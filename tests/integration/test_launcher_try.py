@@ -41,7 +41,7 @@ def tried(bench: Bench, *options: str, program: str = COUNTS) -> tuple[int, str]
     assert not list(bench.folder.glob("clearway-run.*"))
     assert not list(bench.folder.rglob(".clearway-try.*"))
     program_of_ours = f"{bench.folder}/program".encode()
-    poll(lambda: not any(program_of_ours in read(path) for path in Path("/proc").glob("[0-9]*/cmdline")))
+    poll(lambda: not any(program_of_ours in read(path / "cmdline") for path in Path("/proc").glob("[0-9]*")))
     assert "setsid" not in said, "a shell tells what was killed"
     return step.returncode, " ".join(said.split())
 

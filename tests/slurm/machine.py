@@ -109,9 +109,9 @@ def stop_process(pid: int) -> None:
 
 
 def _threads(pid: int) -> Iterator[str]:
-    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+    for path in Path(f"/proc/{pid}/task").glob("[0-9]*"):
         with suppress(OSError):  # the thread has ended
-            yield path.read_text().rpartition(")")[2].split()[0]
+            yield (path / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _processes_of(root: Path) -> Iterator[int]:
