@@ -239,7 +239,7 @@ def test_a_hundred_urgent_jobs_are_planned_in_one_cycle(tmp_path: Path, monkeypa
     pytest.fail("; ".join(told))
 
 
-GPU_KINDS_ALLOWED_S = 2.0  # on a quiet machine
+GPU_KINDS_ALLOWED_S = 1.4  # on a quiet machine; the goal is 1
 GPU_KINDS_LARGEST_GAP = 0.25
 
 
