@@ -153,8 +153,9 @@ class _Told:
             if job_id in prepared.only_end and job_id not in self._goes_for:
                 found[job_id] = too_late(candidate, prepared) or found[job_id]
         for planned in point.actions:
-            together = "" if planned.action is Action.END else f"; planned together with other {called}s"
-            found[planned.job_id] = why_chosen(planned, prepared, together)
+            if planned.job_id in found:  # not one that only others may preempt: on it there is a verdict already
+                together = "" if planned.action is Action.END else f"; planned together with other {called}s"
+                found[planned.job_id] = why_chosen(planned, prepared, together)
         return list(found.values())
 
     def _of_no_plan(self, called: str, candidates: Sequence[Candidate]) -> dict[str, Verdict]:

@@ -10,7 +10,7 @@ What was read or written is kept as long as its eviction is open, the parts once
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, insert, or_, select
 
@@ -30,9 +30,9 @@ PRESENT = and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revis
 
 @dataclass(frozen=True, slots=True)
 class _Verdicts:
-    """The verdicts of a plan in their order: each a job, and which of the sayings it is."""
+    """The verdicts of a plan in their order: each a job, and the number of its reason."""
 
-    sayings: tuple[tuple[Choice, str, str], ...]
+    reasons: tuple[tuple[Choice, str, str], ...]
     jobs: tuple[tuple[str, int], ...]
 
     @classmethod
@@ -40,12 +40,21 @@ class _Verdicts:
         places: dict[tuple[Choice, str, str], int] = {}
         jobs = []
         for each in verdicts:
-            saying = (each.choice, each.code, each.reason)
-            jobs.append((each.job_id, places.setdefault(saying, len(places))))
+            why = (each.choice, each.code, each.reason)
+            jobs.append((each.job_id, places.setdefault(why, len(places))))
         return cls(tuple(places), tuple(jobs))
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        return tuple([Verdict(job_id, *self.sayings[place]) for job_id, place in self.jobs])
+        return tuple([Verdict(job_id, *self.reasons[place]) for job_id, place in self.jobs])
+
+
+class Kept(NamedTuple):
+    """A plan that was stored: what ``PlanCache.put`` takes."""
+
+    key: PlanKey
+    plan: OperationPlan
+    chars: int
+    parts: Mapping[str, Part]
 
 
 class PlanRows:
@@ -64,8 +73,8 @@ class PlanRows:
         self._cache.keep_only(keys)
         self._named = {}
 
-    def add(self, connection: Connection, eviction_id: int, revision: int, plan: OperationPlan) -> None:
-        """Store a plan, with those of its parts that are not there yet."""
+    def add(self, connection: Connection, eviction_id: int, revision: int, plan: OperationPlan) -> Kept:
+        """Store a plan, with those of its parts that are not there yet; once that is committed it may be kept."""
         problem = plan.problem
         digests, kept, texts = dict[str, str](), dict[str, Part](), dict[str, str]()
         for name, kind in _KINDS.items():
@@ -85,7 +94,11 @@ class PlanRows:
         document, verdicts = dump(own), dump(_Verdicts.of(plan.verdicts))
         values = rows.plan_values(eviction_id, revision, plan) | {"document": document, "verdicts": verdicts}
         connection.execute(insert(PLANS).values(values | digests))
-        self._cache.put((eviction_id, revision), plan, len(document) + len(verdicts), kept)
+        return Kept((eviction_id, revision), plan, len(document) + len(verdicts), kept)
+
+    def keep(self, stored: Kept) -> None:
+        """Keep it in memory. A plan whose transaction failed must not be: the next eviction may have its number."""
+        self._cache.put(*stored)
 
     def read(
         self, connection: Connection, kinds: Mapping[int, OperationKind], *, remember: bool

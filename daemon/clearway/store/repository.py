@@ -98,11 +98,12 @@ class SqlStore(LeasedStore):
                 eviction = replace(eviction, mark=secrets.token_hex(_MARK_BYTES))
             result = connection.execute(insert(EVICTIONS).values(rows.eviction_values(eviction)))
             eviction_id = rows.new_id(result)
-            self._plans.add(connection, eviction_id, eviction.revision, eviction.plan)
+            plan = self._plans.add(connection, eviction_id, eviction.revision, eviction.plan)
             preemption_rows.write(connection, eviction_id, eviction.preemptions)
             created = replace(eviction, eviction_id=eviction_id)
             if tell is not None:
                 notice_rows.add(connection, tell(created))
+        self._plans.keep(plan)
         self._versions[eviction_id] = 0
         return created
 

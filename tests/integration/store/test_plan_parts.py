@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,12 +10,14 @@ import pytest
 from sqlalchemy import delete, func, select
 
 from clearway.model.errors import StoreError
+from clearway.model.notice import Notice
 from clearway.model.operations import EvictionState
 from clearway.model.plan import Choice, Plan, Verdict
 from clearway.model.problem import Candidate
 from clearway.store.repository import SqlStore
 from clearway.store.tables import PLAN_PARTS, PLANS
 from tests.builders import NOW, eviction, plan, urgent_job
+from tests.integration.store.test_evictions import record_statements
 
 JOBS = 500
 
@@ -33,11 +36,18 @@ def crowd(count: int) -> list[Plan]:
     return made
 
 
-def reopened(store: SqlStore) -> SqlStore:
+@pytest.fixture
+def reopened(store: SqlStore) -> Iterator[Callable[[], SqlStore]]:
     """The same database, with nothing in memory."""
-    again = SqlStore(store._database.engine.url.render_as_string(hide_password=False))
-    again.close()  # its connections; they are opened again when they are needed
-    return again
+    opened: list[SqlStore] = []
+
+    def again() -> SqlStore:
+        opened.append(SqlStore(store._database.engine.url.render_as_string(hide_password=False)))
+        return opened[-1]
+
+    yield again
+    for each in opened:
+        each.close()
 
 
 def parts(store: SqlStore) -> int:
@@ -45,7 +55,9 @@ def parts(store: SqlStore) -> int:
         return connection.execute(select(func.count()).select_from(PLAN_PARTS)).scalar_one()
 
 
-def test_plans_that_were_made_together_are_stored_with_their_candidates_once(store: SqlStore) -> None:
+def test_plans_that_were_made_together_are_stored_with_their_candidates_once(
+    store: SqlStore, reopened: Callable[[], SqlStore]
+) -> None:
     made = crowd(5)
     stored = [store.create_eviction(eviction(each)) for each in made]
     assert parts(store) == 1
@@ -53,10 +65,14 @@ def test_plans_that_were_made_together_are_stored_with_their_candidates_once(sto
         rows = connection.execute(select(PLANS.c.document, PLANS.c.verdicts)).all()
         [shared] = connection.execute(select(PLAN_PARTS.c.document)).scalars()
     assert max(len(row.document) + len(row.verdicts) for row in rows) < len(shared) / 3
-    read = reopened(store).open_evictions()
+    again = reopened()
+    read = again.open_evictions()
     assert [each.plan for each in read] == made
     assert read == tuple(stored)
     assert len({id(each.plan.problem.candidates) for each in read}) == 1
+    statements = record_statements(again)
+    assert again.open_evictions() == read
+    assert not any("FROM plan" in each for each in statements)
 
 
 def test_a_part_goes_with_the_last_plan_that_has_it(store: SqlStore) -> None:
@@ -82,10 +98,26 @@ def test_a_part_goes_with_the_plans_that_a_proposal_had_before(store: SqlStore) 
     assert store.eviction(proposal.eviction_id).plan.problem == other
 
 
-def test_a_part_that_was_lost_is_told(store: SqlStore) -> None:
+def test_a_part_that_was_lost_is_told(store: SqlStore, reopened: Callable[[], SqlStore]) -> None:
     made = store.create_eviction(eviction(crowd(1)[0]))
     with store._database.writing() as connection:
         connection.execute(delete(PLAN_PARTS))
     with pytest.raises(StoreError, match="candidates"):
-        reopened(store).eviction(made.eviction_id)
+        reopened().eviction(made.eviction_id)
     assert store.eviction(made.eviction_id) == made  # what is in memory is there
+
+
+def test_a_plan_that_was_not_stored_is_not_remembered(store: SqlStore) -> None:
+    """The next eviction may have its number."""
+    first, second = crowd(2)
+
+    def fails(_: object) -> list[Notice]:
+        raise StoreError("the notices cannot be written")
+
+    for attempt in (first, second):
+        with pytest.raises(StoreError, match="notices"):
+            store.create_eviction(eviction(attempt), tell=fails)
+    assert parts(store) == 0
+    assert not any(store._plans.known(number, 0) for number in range(1, 4))
+    made = store.create_eviction(eviction(second))
+    assert store.open_evictions() == (made,)

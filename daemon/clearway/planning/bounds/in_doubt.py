@@ -3,10 +3,10 @@
 Model: minimise cost x, so that matrix x <= most and 0 <= x <= upper; some x are whole numbers.
 
 Method: the program in parts (HiGHS's dual simplex) gives a bound, and by how much at least a solution costs more in
-which a column is not as it is there: its reduced cost. Columns where this is more than ``DOUBT`` of the bound stay as
-they are; a program in whole numbers decides about the others. No other solution costs less than the bound and
-``DOUBT``. Where that leaves too much open, the solution that was found says how much more may still matter. Where there
-is none, everything may.
+which a column differs by one from what it is there: its reduced cost. Whole numbers where this is more than ``DOUBT``
+of the bound stay as they are; a program in whole numbers decides about all other columns. No other solution costs less
+than the bound and ``DOUBT``. Where that leaves too much open, the solution that was found says how much more may still
+matter. Where there is none, everything may.
 
 Cost: that of the program in parts, which has no search, and of a program of the columns in doubt.
 """
@@ -71,13 +71,14 @@ def solved(program: Program, gap: float, seconds_left: Callable[[], float] = lam
     values = np.where(program.whole, np.round(parts.x), parts.x)
     if np.abs(parts.x - values).max() <= _ROUNDED:
         return Found(parts.fun, values)
-    adds = np.abs(parts.lower.marginals + parts.upper.marginals)
+    # A column that may be in parts can differ by as little as one likes, and add as little.
+    adds = np.where(program.whole, np.abs(parts.lower.marginals + parts.upper.marginals), 0.0)
     least, room = parts.fun, max(DOUBT * parts.fun, _LITTLE)
     while True:
         found = _decided(program, values, adds <= room, gap, seconds_left())
         least = max(least, min(parts.fun + room, found.least))
         costs = inf if found.values is None else float(program.cost @ found.values)
-        if costs - least <= gap * costs or costs - parts.fun <= room or found.cut_short:
+        if costs * (1 - gap) <= least < inf or costs - parts.fun <= room or found.cut_short:
             return found._replace(least=least)
         room = costs - parts.fun  # whatever adds more is in no better solution
 

@@ -8,8 +8,7 @@ Plan: over the nodes that the program in parts uses, and for each phase ``SPARE`
 its prices. Phases are solved in whole numbers, the most pressing first; all but the last pay for a second of
 checkpoints what it is worth in the bound's program, so that none takes the time that later ones need more. Where not
 even parts make room for all, those are left out that the program in parts has least room for; later ones rather than
-earlier ones. Where time is up before there are prices, the plan goes without, over as
-many more nodes as are asked.
+earlier ones. Where time is up before there are prices, the plan goes without, over as many more nodes as are asked.
 
 Cost: that of the program, and about 0.1 s for each phase.
 """

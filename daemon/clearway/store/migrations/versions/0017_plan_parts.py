@@ -68,6 +68,6 @@ def _put_together(connection: sa.Connection, eviction_id: int, number: int) -> N
             plan["problem"][name] = json.loads(connection.execute(part).scalar_one())
     if row.verdicts is not None:
         told = json.loads(row.verdicts)
-        verdicts = [(job_id, *told["sayings"][place]) for job_id, place in told["jobs"]]
+        verdicts = [(job_id, *told["reasons"][place]) for job_id, place in told["jobs"]]
         plan["verdicts"] = [dict(zip(_VERDICT, each, strict=True)) for each in verdicts]
     connection.execute(sa.update(_PLANS).where(*this).values(document=json.dumps(plan)))
