@@ -80,17 +80,22 @@ def followed(case: Case, snapshot: ClusterSnapshot, now: datetime, *, planned: b
     if case.started_at is None and case.gone_at is None and not pending:
         case = replace(case, gone_at=now)
     if any(each.left_at is None for each in case.jobs):
-        on_nodes = {(job.job_id, job.start_time) for job in snapshot.holders}
         case = replace(
             case,
             jobs=tuple(
                 replace(each, left_at=snapshot.taken_at)
-                if each.left_at is None and (each.job_id, each.started_at) not in on_nodes
+                if each.left_at is None and not _is_there(each, snapshot)
                 else each
                 for each in case.jobs
             ),
         )
     return replace(case, closed_at=now) if not planned and _at_its_end(case, now) else case
+
+
+def _is_there(job: CaseJob, snapshot: ClusterSnapshot) -> bool:
+    """Whether it still holds nodes, in the run that was preempted."""
+    seen = snapshot.job_by_id.get(job.job_id)
+    return seen is not None and seen.state.holds_nodes and seen.start_time == job.started_at
 
 
 def _at_its_end(case: Case, now: datetime) -> bool:
