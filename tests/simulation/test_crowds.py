@@ -10,7 +10,8 @@ import pytest
 from clearway.model.plan import Curve
 from clearway.model.problem import EvictionProblem
 from clearway.planning.dp.eviction_dp import EvictionDP
-from tests.benchmarks.gpu_world import KINDS, shared_gpus, urgent_gpu_jobs
+from tests.benchmarks.gpu_world import KINDS, Spent, shared_gpus, urgent_gpu_jobs
+from tests.builders import ManualClock
 from tests.simulation.world import World
 
 
@@ -23,9 +24,15 @@ class Counting(EvictionDP):
 
 
 @pytest.fixture
-def crowded(tmp_path: Path) -> Iterator[tuple[World, Counting]]:
-    """64 nodes that 200 jobs share."""
-    world = shared_gpus(tmp_path, 1, nodes=64, jobs=200)
+def time_per_cycle() -> float:
+    return 60.0
+
+
+@pytest.fixture
+def crowded(tmp_path: Path, time_per_cycle: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[World, Counting]]:
+    """64 nodes that 200 jobs share. Planning takes no time, so that only what it is expected to take counts."""
+    monkeypatch.setattr(Spent, "monotonic", ManualClock.monotonic)
+    world = shared_gpus(tmp_path, 1, nodes=64, jobs=200, time_per_cycle=time_per_cycle)
     planner = Counting()
     world.start_daemon(planner=planner)
     world.tick()
@@ -79,3 +86,20 @@ def test_few_are_solved_for_alone_as_before(crowded: tuple[World, Counting]) -> 
     assert eviction.plan.curve.planner == "eviction-dp"
     assert len(eviction.plan.curve.points) > 1
     assert planner.solved > 0
+
+
+@pytest.mark.parametrize(("time_per_cycle", "curves"), [(60.0, True), (0.2, False)])
+def test_a_few_have_no_curves_where_these_would_not_fit_into_a_cycle(
+    crowded: tuple[World, Counting], curves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a clock that stands still, so that only what is expected of the curves counts."""
+    world, planner = crowded
+    monkeypatch.setattr(Spent, "monotonic", ManualClock.monotonic)
+    few = urgent_gpu_jobs(world, 3, 1)
+    world.tick()
+    plans = {each.preemptor.job_id: each.plan for each in world.store.evictions()}
+    assert (planner.solved > 0) == curves
+    if not curves:
+        assert plans.keys() == set(few)
+        assert all(plan.together for plan in plans.values())
+    world.run_until(lambda: all(world.started(job_id) for job_id in few), limit_s=1_000, every_s=5)

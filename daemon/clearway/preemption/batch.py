@@ -11,8 +11,8 @@ others after it. An urgent job that could have whole nodes as well has parts onl
 beside it, as far as there is time to find out; else all of them are given whole nodes, together. The plans of all later
 turns are made as well, and compared with a plan for all of them at once (``planning.joint.several.at_once``). That one
 is taken where it serves more preemptors (earlier ones count more), or costs less, by the order of ``planning.base``;
-and without a look at later turns where preemptors are many. Of many it is enough to know that each has a plan alone
-(``Solution.rough``): those plans are made at once before anybody's turn.
+and without a look at later turns where preemptors are many. Of many, and of fewer whose curves would take too long, it
+is enough to know that each has a plan alone (``Solution.rough``): those plans are made at once before anybody's turn.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -179,7 +179,7 @@ class _Batch:
         answers = {each.job.job_id: self.known.get(each.job.job_id) for each in found}
         able = {job_id: each for job_id, each in answers.items() if isinstance(each, Solution)}
         rough = [job_id for job_id, each in able.items() if each.rough]
-        if len(rough) >= MANY and not self.has_slots and not any(_alone(each) for each in able.values()):
+        if rough and len(able) > 1 and not self.has_slots and not any(_alone(each) for each in able.values()):
             told = [(each, why) for each in found if isinstance(why := answers[each.job.job_id], NoPlan)]
             if (decision := self._many_at_once(found, able, BatchDecision(tuple(told), (), LATER))) is not None:
                 return decision
@@ -249,7 +249,7 @@ class _Batch:
         self, found: Sequence[Preemptor], able: Mapping[str, Solution], turns: BatchDecision
     ) -> BatchDecision | None:
         """A plan for all at once without all the turns to compare it with, which would take far longer; None: none."""
-        best = at_once(requests_of(able), self.seconds_left)
+        best = at_once(requests_of(able), self.seconds_left, in_a_hurry=True)
         if best is None or not best.allocations:
             return None
         gap = gap_of(best.allocations, best.least_node_s) if len(best.allocations) == len(able) else 0.0

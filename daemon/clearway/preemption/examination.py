@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Self
 
 from clearway.eligibility.context import PlanningContext
@@ -14,6 +15,7 @@ from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.quarantine import Subject
 from clearway.planning.base import Planner
 from clearway.planning.dp.numbers import curves_for_many
+from clearway.planning.joint.cheapest_nodes import FEW_NODES
 from clearway.planning.joint.several import MANY
 from clearway.preemption.batch import Answers, SolveAlone, under_way_beside
 from clearway.preemption.looks import KeptLooks
@@ -28,6 +30,7 @@ from clearway.preemption.validation import asks_for
 _BESIDE_OTHERS = 2.0
 _BESIDE_ALIKE = 1.0
 _AT_ONCE = 0.5  # of the time that there is have many that are planned for at once
+_OF_A_NODE_S = 0.002  # that the curve of one takes for each node that it may have a part of, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +60,19 @@ class Examination:
             planner = curves_for_many(planner, max(each.nodes for each in fresh), steps)
         return cls(operations, quarantine, basis, planning, planner, survey)
 
-    def beside(self, claimed: Sequence[Plan], *, rough: bool = False) -> SolveAlone:
+    def beside(self, claimed: Sequence[Plan], *, exact_nodes: float = inf) -> SolveAlone:
         """What solves for a preemptor; ``claimed`` are the plans that were made before in this cycle.
 
-        ``rough``: see ``solve_alone``.
+        ``exact_nodes``: see ``solve_alone``.
         """
 
         def solve_one(preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()) -> Solution | NoPlan:
             under_way = under_way_by(self.operations.all(), preemptor.deadline)
             under_way = under_way_beside(under_way, (*claimed, *beside), preemptor.deadline)
             context = replace(self.planning, under_way=under_way)
-            return solve_alone(preemptor, context, self.planner, whole=whole, rough=rough, survey=self.survey)
+            return solve_alone(
+                preemptor, context, self.planner, whole=whole, exact_nodes=exact_nodes, survey=self.survey
+            )
 
         def guarded(preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()) -> Solution | NoPlan:
             ident = f"{preemptor.job.job_id} in a plan"
@@ -80,17 +85,18 @@ class Examination:
     def answers(self, order: Sequence[Preemptor], turns: Turns, context: CycleContext) -> Answers:
         """What can be done for each alone, of as many as can be planned for beside each other in the time there is.
 
-        Of many it is enough to know that there is a plan, where that is beyond doubt: they are planned for at once.
-        The first has its turn in any case: a cycle without any would help nobody.
+        Of many, and of fewer whose curves would take too long, it is enough to know that there is a plan, where that is
+        beyond doubt: they are planned for at once. The first has its turn in any case: a cycle without any would help
+        nobody.
         """
         time, impossible, now = self.basis.time, self.basis.impossible, context.now
-        solve, solve_roughly = self.beside(()), self.beside((), rough=True)
         known: Answers = {}
         later_s, longest_s = 0.0, 0.0  # that planning beside others takes; that solving for one has taken at most
         together_s, in_all_s = 0.0, time.left_s()  # that planning for many at once takes; that there is
         examined = False
         single = [each for each in order if each.tasks == 1 and not each.components]
-        crowd = {each.job.job_id for each in single} if len(single) >= MANY else set()
+        crowd = {each.job.job_id for each in single}
+        solve, solve_roughly = self.beside(()), self.beside((), exact_nodes=_exact_nodes(len(crowd), in_all_s))
         for preemptor in order:
             job = preemptor.job
             of_preemptor = (preemptor.only_opportunistic, preemptor.takes_free)
@@ -121,3 +127,13 @@ class Examination:
             return known
         alone = replace(self, planner=self.basis.planner, survey=Survey(kept_looks=self.survey.kept_looks))
         return {**known, able[0].job.job_id: alone.beside(())(able[0])}
+
+
+def _exact_nodes(preemptors: int, seconds: float) -> float:
+    """On more nodes than that, the exact curves of so many preemptors would take longer.
+
+    Those of ``MANY`` are not worth their time on few nodes either; that of a single one is never in anybody's way.
+    """
+    if preemptors <= 1:
+        return inf
+    return FEW_NODES if preemptors >= MANY else max(FEW_NODES, seconds / preemptors / _OF_A_NODE_S)

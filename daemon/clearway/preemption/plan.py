@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from math import inf
 
 from clearway.eligibility.context import PlanningContext
 from clearway.model.cluster import ClusterSnapshot, JobState
@@ -25,7 +26,6 @@ from clearway.model.problem import Action, Candidate, EvictionProblem, Needs, Op
 from clearway.planning.base import Planner
 from clearway.planning.formulation.beyond_doubt import any_plan
 from clearway.planning.formulation.partial_nodes import could_serve
-from clearway.planning.joint.cheapest_nodes import FEW_NODES
 from clearway.preemption.explanation import curve_without
 from clearway.preemption.held_back import before_planning, latest_start, reserved_before_end
 from clearway.preemption.node_needs import node_of, placement_nodes, sharers, takes_parts
@@ -60,7 +60,7 @@ def solve_alone(
     planner: Planner,
     *,
     whole: bool = False,
-    rough: bool = False,
+    exact_nodes: float = inf,
     survey: Survey | None = None,
 ) -> Solution | NoPlan:
     """The problem that ``decide`` chooses, and its best point. Where eternal jobs suffice, no other job leaves.
@@ -68,14 +68,15 @@ def solve_alone(
     ``whole``: the preemptor shall have whole nodes, unless it asks for GPUs. Where no plan is in time and its rule has
     a ``max_late``, it is the problem of the soonest moment that can be kept (docs/decisions/0061). The components of a
     heterogeneous job start together, and by the first of their deadlines. ``survey``: of several preemptors, with a
-    planner for many. ``rough``: any plan will do where there is one problem only, and it has one beyond doubt.
+    planner for many. ``exact_nodes``: where it may have parts of more nodes, any plan will do, if there is one problem
+    only and it has one beyond doubt.
     """
     survey = survey or Survey()
     if preemptor.obstacle:
         return NoPlan(preemptor.obstacle.why)
     if context.snapshot.unreadable:
         return NoPlan("a job record could not be read, so no node is known to be free")
-    if rough and (sure := _surely(preemptor, context, survey, whole=whole)) is not None:
+    if exact_nodes < inf and (sure := _surely(preemptor, context, survey, exact_nodes, whole=whole)) is not None:
         return sure
     found = _most_tasks(preemptor, context, planner, survey, whole=whole)
     if isinstance(found, Solution) or not preemptor.max_late_s or preemptor.components:
@@ -84,17 +85,19 @@ def solve_alone(
     return _most_tasks(replace(preemptor, late_until=latest), context, planner, survey, whole=whole)
 
 
-def _surely(preemptor: Preemptor, context: PlanningContext, survey: Survey, *, whole: bool) -> Solution | None:
+def _surely(
+    preemptor: Preemptor, context: PlanningContext, survey: Survey, exact_nodes: float, *, whole: bool
+) -> Solution | None:
     """A plan that is found without search; None where there may be none, or where it is not the only problem.
 
-    Not where eternal jobs might suffice (then no other job may leave), and not on few nodes: there many urgent jobs are
+    Not where eternal jobs might suffice (then no other job may leave), and not on so few nodes: there urgent jobs are
     planned in turn as well, to compare.
     """
     partitions = preemptor.job.partitions
     if len(partitions) != 1 or eternal_jobs(context, survey) or before_planning(preemptor, partitions[0], context):
         return None
     problems = list(_problems(preemptor, partitions[0], context, survey, whole=whole))
-    if len(problems) > 1 or len(problems[0].problem.nodes) <= FEW_NODES:
+    if len(problems) > 1 or len(problems[0].problem.nodes) <= exact_nodes:
         return None
     curve = any_plan(problems[0].problem, survey.once)
     return None if curve is None else Solution(problems[0], curve, curve.points[0], rough=True)

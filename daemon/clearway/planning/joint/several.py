@@ -96,13 +96,14 @@ def gap_of(allocations: Sequence[Allocation], least_node_s: float) -> float:
     return (lost - min(lost, least_node_s)) / lost if lost else 0.0
 
 
-def at_once(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
+def at_once(requests: Sequence[Request], seconds_left: Callable[[], float], *, in_a_hurry: bool = False) -> Best | None:
     """As ``by_program``; of large clusters what the programs in parts find, or the program of the cheapest nodes.
 
     Where not all requests are served, ``least_node_s`` is no bound on what others would lose. Of many on a large
-    cluster the plan is the one in parts, if there is one; for some of them there may have been no time.
+    cluster, and ``in_a_hurry`` of fewer, the plan is the one in parts, if there is one; for some of them there may have
+    been no time.
     """
-    many = len(requests) >= MANY and _number_of_nodes(requests) > FEW_NODES
+    many = in_a_hurry or (len(requests) >= MANY and _number_of_nodes(requests) > FEW_NODES)
     phased = by_parts(requests, seconds_left) if many else None
     if phased is not None and phased.allocations is not None:
         return Best(phased.allocations, proven=False, least_node_s=phased.least_node_s, later=phased.later)
