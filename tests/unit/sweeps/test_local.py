@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -49,6 +50,14 @@ def test_a_task_counts_for_as_much_as_it_weighs(order: list[int]) -> None:
     Sweep(Shuffled(order), told.append)(pow, [(place, 2) for place in range(len(order))], str, lambda task: 1 + task[0])
     weights = list(accumulate(1 + place for place in order))
     assert [each.share for each in told] == pytest.approx([done / weights[-1] for done in weights])
+
+
+def test_workers_look_for_cycles_seldom_and_this_process_as_before() -> None:
+    before = gc.get_threshold()
+    with local_workers(1) as workers:
+        [(_, after)] = workers.answers(gc.get_threshold, [()])
+    assert after[0] >= 10 * before[0]
+    assert gc.get_threshold() == before
 
 
 def with_all_others(folder: str, workers: int) -> int:
