@@ -45,7 +45,7 @@ USED = 1e-6  # of a node: less is nothing
 _LESS = 1e-4  # node-seconds that a second of checkpoints, or coming back, counts as
 _TIME_IS_UP = 1  # scipy's status
 _SHORTEST_S = 1e-3  # that HiGHS is given
-_MARGIN = 1e-9  # of the bound, for floating point
+_MARGIN = 1e-11  # of all that is added up to a bound, which may nearly cancel out: for floating point
 
 _Cell = tuple[int, float]  # column and coefficient
 
@@ -259,11 +259,12 @@ class PhaseProgram:
             return None
         prices = np.maximum(0.0, -found.ineqlin.marginals)
         least = float(np.minimum(0.0, self._lost + matrix.T @ prices) @ upper - prices @ limits)
+        added = float((np.abs(self._lost) + abs(matrix).T @ prices) @ upper + prices @ np.abs(limits))
         used: set[str] = set()
         for column, number, _ in self._give:
             if found.x[column] > USED:
                 used.update(self._classes[number][1][: ceil(found.x[column]) + 1])
-        return Priced(max(0.0, least * (1 - _MARGIN)), float(prices[0]), frozenset(used))
+        return Priced(max(0.0, least - _MARGIN * added), float(prices[0]), frozenset(used))
 
     def missing(self, requests: Sequence[tuple[int, int]], seconds_left: Callable[[], float]) -> list[float]:
         """Of each request (its kind and nodes): nodes for which not even parts of jobs make room; 0 without time.

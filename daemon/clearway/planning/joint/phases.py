@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from scipy.optimize import LinearConstraint
 
 _LESS = 1e-4  # node-seconds that a second of checkpoints, or a preemptee, counts as
-_MARGIN = 1e-9  # of a bound, for floating point
+_MARGIN = 1e-11  # of all that is added up to a bound, which may nearly cancel out: for floating point
+_WHOLLY = 1 - 1e-9  # as a part of a job
 GAP = 2e-3  # of the cost: with so little left HiGHS looks no further
 MOST_NODES = 500  # of HiGHS's search
 IN_DOUBT = 40  # columns of each phase, beside those that are certain
@@ -193,8 +194,11 @@ def _gains(columns: _Columns, costs: _Numbers, priced: _Priced) -> tuple[_Number
 def _least(columns: _Columns, needed: Ints, limits: Sequence[int], priced: _Priced) -> float:
     """No plan within these delays loses less, whatever the prices."""
     by_job = _gains(columns, columns.lost, priced)[1]
-    in_all = float(priced.node @ (needed - columns.ended) - priced.second @ np.array(limits) + by_job.sum())
-    return max(0.0, in_all * (1 - _MARGIN))
+    asked, most_s = needed - columns.ended, np.array(limits)
+    in_all = float(priced.node @ asked - priced.second @ most_s + by_job.sum())
+    of_columns = columns.lost + columns.nodes * priced.node.sum() + columns.seconds * priced.second.sum()
+    added = float(priced.node @ np.abs(asked) + priced.second @ most_s + of_columns.sum())
+    return max(0.0, in_all - _MARGIN * added)
 
 
 def _doubtful(columns: _Columns, priced: _Priced, phases: int) -> Ints:
@@ -225,7 +229,7 @@ def _rounded(columns: _Columns, rows: LinearConstraint, phases: int, priced: _Pr
     cells, width = rows.A.tocsc(), len(columns.jobs)
     frees, takes = cells[:phases].toarray(), cells[phases : 2 * phases].toarray()
     missing, left = rows.lb[:phases].copy(), rows.ub[phases : 2 * phases].copy()
-    certain = priced.parts > 1 - _MARGIN
+    certain = priced.parts > _WHOLLY
     order = np.lexsort((each / np.maximum(columns.nodes, 1), ~certain))
     taken: list[int] = []
     gone: set[int] = set()

@@ -100,13 +100,15 @@ def at_once(requests: Sequence[Request], seconds_left: Callable[[], float], *, i
     """As ``by_program``; of large clusters what the programs in parts find, or the program of the cheapest nodes.
 
     Where not all requests are served, ``least_node_s`` is no bound on what others would lose. Of many on a large
-    cluster, and ``in_a_hurry`` of fewer, the plan is the one in parts, if there is one; for some of them there may have
-    been no time.
+    cluster the plan is the one in parts, if there is one, and ``in_a_hurry`` of fewer where it leaves none of them out;
+    for some of them there may have been no time.
     """
     many = in_a_hurry or (len(requests) >= MANY and _number_of_nodes(requests) > FEW_NODES)
     phased = by_parts(requests, seconds_left) if many else None
     if phased is not None and phased.allocations is not None:
-        return Best(phased.allocations, proven=False, least_node_s=phased.least_node_s, later=phased.later)
+        plan = Best(phased.allocations, proven=False, least_node_s=phased.least_node_s, later=phased.later)
+        if len(requests) >= MANY or len(plan.allocations) + len(plan.later) == len(requests):
+            return plan
     if many and seconds_left() <= 0:
         return None
     narrowed = with_the_cheapest_nodes(requests)
@@ -116,7 +118,7 @@ def at_once(requests: Sequence[Request], seconds_left: Callable[[], float], *, i
     least_node_s = 0.0 if phased is None else phased.least_node_s
     found: list[Best] = []
     if phased is not None and phased.allocations is not None:
-        found.append(Best(phased.allocations, proven=False, least_node_s=least_node_s))
+        found.append(Best(phased.allocations, proven=False, least_node_s=least_node_s, later=phased.later))
         gap = gap_of(phased.allocations, least_node_s)
         if len(phased.allocations) == len(requests) and gap <= GAP:
             return found[0]
