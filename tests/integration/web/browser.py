@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.daemon import PATIENT_S, TOKEN
+from tests.integration.daemon import PATIENT_S, TOKEN, get, wait_for
 
 CHROMIUM = shutil.which("chromium")
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
@@ -111,6 +111,8 @@ class Visitor:
 
 @contextmanager
 def visiting(browser: Any, address: str, **how: Any) -> Iterator[Visitor]:
+    """A visitor of a daemon that has seen the cluster: before, it refuses some answers, of which Chromium complains."""
+    wait_for(lambda: get(f"{address}/readiness").is_success, what="the daemon's first cycle")
     visitor = Visitor(browser, address, **how)
     try:
         yield visitor
