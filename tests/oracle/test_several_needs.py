@@ -393,27 +393,5 @@ def test_on_the_cheapest_nodes_alone_plans_stay_valid_and_claim_no_proof(
     assert worse * 4 <= served
 
 
-def test_in_a_hurry_as_many_are_served_at_little_more() -> None:
-    """The way for few requests where there is no time for their curves."""
-    dearer = compared = 0
-    for seed in range(120):
-        requests = requests_of(seed)
-        if any(request.problem.needs is None for request in requests):
-            continue
-        found, every = at_once(requests, endless, in_a_hurry=True), by_program(requests, endless)
-        assert found is not None
-        assert every is not None
-        check(requests, found.allocations)
-        assert not found.later
-        order = [request.job_id for request in requests]
-        served, most = (unserved(JointPlan(each.allocations, 0.0).served, order) for each in (found, every))
-        assert served == most, seed
-        assert cost_of(found.allocations) >= cost_of(every.allocations), seed
-        dearer += cost_of(found.allocations) > cost_of(every.allocations)
-        compared += 1
-    assert compared >= 50
-    assert dearer * 10 <= compared
-
-
 def test_without_time_there_is_no_answer() -> None:
     assert all(by_program(requests_of(seed), lambda: 0.0) is None for seed in range(40))

@@ -90,11 +90,9 @@ def test_few_are_solved_for_alone_as_before(crowded: tuple[World, Counting]) -> 
 
 @pytest.mark.parametrize(("time_per_cycle", "curves"), [(60.0, True), (0.2, False)])
 def test_a_few_have_no_curves_where_these_would_not_fit_into_a_cycle(
-    crowded: tuple[World, Counting], curves: bool, monkeypatch: pytest.MonkeyPatch
+    crowded: tuple[World, Counting], curves: bool
 ) -> None:
-    """With a clock that stands still, so that only what is expected of the curves counts."""
     world, planner = crowded
-    monkeypatch.setattr(Spent, "monotonic", ManualClock.monotonic)
     few = urgent_gpu_jobs(world, 3, 1)
     world.tick()
     plans = {each.preemptor.job_id: each.plan for each in world.store.evictions()}

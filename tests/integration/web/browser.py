@@ -111,7 +111,7 @@ class Visitor:
 
 @contextmanager
 def visiting(browser: Any, address: str, **how: Any) -> Iterator[Visitor]:
-    """A visitor of a daemon that has seen the cluster: before, it refuses some answers, of which Chromium complains."""
+    """A visitor of a daemon that has seen the cluster: before, it refuses some, and Chromium complains."""
     wait_for(lambda: get(f"{address}/readiness").is_success, what="the daemon's first cycle")
     visitor = Visitor(browser, address, **how)
     try:
