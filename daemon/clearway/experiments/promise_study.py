@@ -22,7 +22,7 @@ from pathlib import Path
 from random import Random
 
 from clearway.experiments.cells import absent, chosen, means
-from clearway.experiments.sweeps.base import Sweep
+from clearway.experiments.sweeps.base import Sweep, Task
 from clearway.model.errors import SimulationError
 from clearway.simulation.checkpoint_models import MIRA, NODES, Storage
 from clearway.simulation.engine import Outcome, replay
@@ -131,8 +131,14 @@ def study(folder: Path, seeds: int, sweep: Sweep) -> PromiseStudy:
     tasks = [
         (folder, workload, seed) for workload in WORKLOADS if workload.file not in missing for seed in range(seeds)
     ]
-    made = sweep(_of_file, tasks, lambda samples: f"{samples[0].workload}, drawing {samples[0].seed}")
+    made = sweep(_of_file, tasks, lambda samples: f"{samples[0].workload}, drawing {samples[0].seed}", _weight)
     return PromiseStudy(tuple(chain.from_iterable(made)), seeds, missing)
+
+
+def _weight(task: Task) -> float:
+    """How long a task takes beside others: as its file is long."""
+    folder, workload, _ = task
+    return float((folder / workload.file).stat().st_size)
 
 
 def _of_file(folder: Path, workload: Workload, seed: int) -> list[Sample]:

@@ -59,7 +59,10 @@ class Sweep:
         found: dict[int, T] = {}
         weights = [weight(task) for task in tasks]
         whole, done = sum(weights), 0.0
-        for place, answer in self.workers.answers(function, tasks):
+        # The longest first, so that no worker has one left while the others have nothing. Those alike keep their order.
+        order = sorted(range(len(tasks)), key=weights.__getitem__, reverse=True)
+        for at, answer in self.workers.answers(function, [tasks[place] for place in order]):
+            place = order[at]
             found[place] = answer
             done += weights[place]
             self.tell(Answered(len(found), len(tasks), what(answer), done / whole))

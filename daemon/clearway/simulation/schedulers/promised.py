@@ -22,6 +22,7 @@ over the plan of free nodes for each job that fits. A promise takes two or three
 from collections.abc import Iterable
 from dataclasses import asdict
 from enum import StrEnum
+from itertools import takewhile
 from math import ceil
 
 from clearway.model.plan import PlannedAction
@@ -89,7 +90,7 @@ class Promised(Easy):
             if self.leaving is Leaving.SAVE_IN_TIME and promise.job_id not in self.asked:
                 self._make_room_late(promise)
         held = [job.trace for job in self.due]
-        held += [promise for promise in self.coming if promise.submit_s - self.hold_s <= now_s]
+        held += takewhile(lambda promise: promise.submit_s - self.hold_s <= now_s, self.coming)
         if held:
             self._start_around(held)
             self.seen = 0  # EASY looks at all of the queue anew
