@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clearway.config.configuration import Config, PreemptorRule
@@ -17,7 +17,7 @@ from clearway.model.cluster import Job, JobState, Node, Reservation
 from clearway.simulation import site_cluster, site_plans
 from clearway.simulation.engine import replay as replay_trace
 from clearway.simulation.schedulers.easy import Easy
-from clearway.simulation.site_nodes import NodeTable, Places, Times
+from clearway.simulation.site_nodes import Mask, NodeTable, Places, Times
 from clearway.simulation.site_replay import SiteReplay
 from clearway.simulation.traces.site_record import Outage, RecordedJob, Run, SiteRecord
 from clearway.simulation.traces.trace import TraceJob, in_order
@@ -63,9 +63,30 @@ def last_to_be_free(_: NodeTable, able: Places, free_from: Times, count: int, at
     return able[order[by_then - count : by_then]]
 
 
+class LastPlans(site_plans.Plans):
+    """It tells which nodes are planned on."""
+
+    planned = np.zeros(NODES, dtype=bool)
+
+    def __init__(self, now: float, nodes: NodeTable) -> None:
+        super().__init__(now, nodes)
+        LastPlans.planned[:] = False
+
+    def add(self, begins: float, ends: float, where: Mask) -> None:
+        super().add(begins, ends, where)
+        LastPlans.planned |= where
+
+
+def planned_first(_: NodeTable, found: Places, count: int) -> Places:
+    """The others are for jobs that would not leave in time."""
+    return found[np.argsort(~LastPlans.planned[found], kind="stable")[:count]]
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30), st.integers(0, 20), st.integers(1, NODES)), max_size=14)
 )
+# Behind the first waiting job: one that ends in time, one that does not, and one that could take its nodes.
+@example([(0, 1, 0, 5), (0, 2, 0, 3), (0, 1, 0, 1), (0, 1, 0, 5), (1, 1, 0, 1), (0, 1, 0, 2), (0, 1, 1, 2)])
 def test_with_one_plan_it_is_easy(drawn: list[tuple[int, int, int, int]]) -> None:
     trace = in_order(
         TraceJob(number, submit_s, runs_s, nodes, requested_s=runs_s + slack_s)
@@ -76,9 +97,11 @@ def test_with_one_plan_it_is_easy(drawn: list[tuple[int, int, int, int]]) -> Non
         for number, (submit_s, runs_s, slack_s, nodes) in enumerate(drawn, start=2)
     ]
     site = SiteReplay(SiteRecord("site", (FIRST, *jobs)), machine(), CONFIG)
-    # EASY leaves as many nodes as it can to jobs behind the first: of those that are free by then, the last to be free.
+    # EASY leaves as many nodes as it can to jobs behind the first: that one gets, of those that are free by then, the
+    # last to be free, and jobs that end before are put on them.
     easy = {"opening": first_second, "chosen": last_to_be_free, "RESOLUTION_S": 1.0}
-    with patch.object(site_cluster, "PLANS", 1), patch.multiple(site_plans, **easy):
+    choice = patch.object(NodeTable, "choose", planned_first)
+    with patch.multiple(site_cluster, PLANS=1, Plans=LastPlans), patch.multiple(site_plans, **easy), choice:
         site.run()
     starts = {job_id: (at - T0).total_seconds() for job_id, at in site.cluster.first_starts.items()}
     expected = {str(o.job.job_id): o.start_s for o in replay_trace(trace, NODES, Easy()).outcomes} if trace else {}
