@@ -12,7 +12,7 @@ How a preempted job leaves in the replay is the checkpoint model's matter; what 
 jobs' claims and in ``costs`` of the configuration.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -130,12 +130,11 @@ class Clearway(Wfp):
             partitions=self.partitions,
         )
 
-    def rank(self, job: ReplayedJob) -> tuple[float, ...]:
-        return (not job.urgent, not self._preempts(job), *super().rank(job))
+    def in_order(self, jobs: Iterable[ReplayedJob]) -> list[ReplayedJob]:
+        return sorted(super().in_order(jobs), key=lambda job: (not job.urgent, not self._preempts(job)))
 
     def schedule(self) -> None:
-        self.order()
-        first = [job for job in self.queue if self._preempts(job)]
+        first = self.in_order([job for job in self.queue if self._preempts(job)])
         for job in first:
             if job.size <= len(self.machine.free) - self._held(but=self.open.get(job.index)):
                 self.open.pop(job.index, None)

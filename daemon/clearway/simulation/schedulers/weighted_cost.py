@@ -20,7 +20,7 @@ from typing import Literal
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.baselines.weighted_cost import WeightedCost as Planner
 from clearway.simulation.checkpoint_models import NODES, CheckpointModel, JustInTime
-from clearway.simulation.machine import ReplayedJob
+from clearway.simulation.machine import ReplayedJob, State
 from clearway.simulation.schedulers.fcfs import BY_INDEX
 from clearway.simulation.schedulers.wfp import Wfp
 
@@ -50,7 +50,6 @@ class WeightedCost(Wfp):
             self.machine.wake_at(job.submit_s + int(patience_s) + 1)
 
     def schedule(self) -> None:
-        self.order()
         high = [job for job in self.queue if job.urgent and self.estimated_slowdown(job) > THRESHOLD]
         high.sort(key=lambda job: (-self.estimated_slowdown(job), job.index))
         for job in high:
@@ -58,7 +57,7 @@ class WeightedCost(Wfp):
                 self._place(job)
             elif job.size <= len(self.machine.free):
                 self.start(job)
-        if not any(job.urgent and self.estimated_slowdown(job) > THRESHOLD for job in self.queue):
+        if not any(job.state is State.WAITING for job in high):
             self.start_in_order()
 
     def estimated_slowdown(self, job: ReplayedJob) -> float:
@@ -105,8 +104,9 @@ class WeightedCost(Wfp):
         nodes = job.size * self.unit_nodes
         worked_s = job.worked_s(now_s)
         saved_s = self.model.departure(job, now_s).saved_s
-        option = Option(Action.SYS_CHECKPOINT, lost_work_node_s=0)
-        if saved_s is not None:
+        if saved_s is None:
+            option = Option(Action.SYS_CHECKPOINT, lost_work_node_s=0)
+        else:
             option = Option(Action.KILL, lost_work_node_s=nodes * (worked_s - saved_s))
         return Candidate(
             job_id=str(job.job_id),

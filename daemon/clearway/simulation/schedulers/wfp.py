@@ -9,14 +9,16 @@ With ``order="small"`` the jobs of the partition ``short`` stand first, and then
 makes up for as many in a week: Slurm's order where that partition has a higher PriorityTier, PriorityFavorSmall is set,
 and age and size have equal weights.
 
-Cost: a sort and a pass over the queue at each event.
+Cost: a sort and a pass over the queue at each event at which a waiting job fits; else a pass that finds that none does.
 """
 
+from collections.abc import Iterable
 from typing import Literal
 
 from clearway.simulation.cluster_view import SHORT, names_of
 from clearway.simulation.machine import ReplayedJob
 from clearway.simulation.schedulers.easy import Easy
+from clearway.simulation.schedulers.fcfs import BY_INDEX
 
 MAX_AGE_S = 7 * 86_400  # Slurm's PriorityMaxAge, if not set
 
@@ -29,37 +31,38 @@ class Wfp(Easy):
         self.by = order
 
     def schedule(self) -> None:
-        self.order()
         self.start_in_order()
 
-    def order(self) -> None:
-        """The queue by rank; all of it is to be looked at."""
-        self.renew(sorted(self.queue, key=self.rank))
-
-    def rank(self, job: ReplayedJob) -> tuple[float, ...]:
+    def in_order(self, jobs: Iterable[ReplayedJob]) -> list[ReplayedJob]:
+        """These jobs by rank, which time changes."""
+        now_s, nodes = self.machine.now_s, self.machine.nodes
         if self.by == "wfp":
-            return (-wfp_score(job, self.machine.now_s), job.index)
+            # One loop without calls, as queues are long: a job by its score, then by its index, which is its own.
+            ranked = [(-((float(now_s - job.submit_s) / job.limit_s) ** 3) * job.size, job.index, job) for job in jobs]
+            return [job for _, _, job in sorted(ranked)]
         if self.by == "small":
-            age = min(1.0, (self.machine.now_s - job.submit_s) / MAX_AGE_S)
-            return (not is_short(job), job.size / self.machine.nodes - age, job.index)
-        return (job.index,)
+
+            def rank(job: ReplayedJob) -> tuple[float, ...]:
+                age = min(1.0, (now_s - job.submit_s) / MAX_AGE_S)
+                return (not is_short(job), job.size / nodes - age, job.index)
+
+            return sorted(jobs, key=rank)
+        return sorted(jobs, key=BY_INDEX)
 
     def start(self, job: ReplayedJob) -> None:
         self.machine.start(job)
         self.remove(job)
 
     def start_in_order(self) -> None:
-        if self.queue:
+        """EASY, with the queue by rank. Which job is the first matters only where one fits."""
+        if self.queue and min(self.sizes) <= len(self.machine.free):
+            self.renew(self.in_order(self.queue))
             super().schedule()
 
 
 def is_short(job: ReplayedJob) -> bool:
     """Whether it is in the partition for short jobs."""
     return names_of(job.trace).partition == SHORT
-
-
-def wfp_score(job: ReplayedJob, now_s: float) -> float:
-    return (float(now_s - job.submit_s) / job.limit_s) ** 3 * job.size
 
 
 class HighPriority(Wfp):
@@ -72,8 +75,7 @@ class HighPriority(Wfp):
     name = "high-priority"
 
     def schedule(self) -> None:
-        self.order()
-        for job in [job for job in self.queue if job.urgent]:
+        for job in self.in_order([job for job in self.queue if job.urgent]):
             if job.size <= len(self.machine.free):
                 self.start(job)
         if not any(job.urgent for job in self.queue):
