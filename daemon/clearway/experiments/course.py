@@ -16,10 +16,10 @@ LAST_S: Mapping[str, Sequence[tuple[float, float]]] = {
     "stochastic": ((40, 0), (17, 0)),
     "compaction": ((0, 2.8),),
     "drain": ((15, 0),),
-    "promises": ((12, 24),),
+    "promises": ((12, 21),),
     "urgent": ((7, 57),),
-    "realtime": ((3, 0), (1, 78)),
-    "cosim": ((3, 0), (6, 0), (22, 0), (1, 0)),
+    "realtime": ((3, 0), (1, 68)),
+    "cosim": ((2, 0), (3, 0), (22, 0), (1, 0)),
 }
 ALONE = frozenset({"cosim"})  # computed by one process, whatever is asked for
 
