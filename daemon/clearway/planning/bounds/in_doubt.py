@@ -22,6 +22,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from scipy.optimize import OptimizeResult
     from scipy.sparse import csc_array
 
     Numbers = npt.NDArray[np.float64]
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 DOUBT = 0.01  # as a share of the bound
 MOST_NODES = 50  # of HiGHS's search
 _LITTLE = 1e-6  # less cost than that is none
-_ROUNDED = 1e-6  # how far a number may be from a whole one
+ROUNDED = 1e-6  # how far a number may be from a whole one
 _SHORTEST_S = 1e-3  # that HiGHS is given
 _LIMIT, _INFEASIBLE = 1, 2  # scipy's status
 
@@ -56,26 +57,17 @@ class Found(NamedTuple):
 
 def solved(program: Program, gap: float, seconds_left: Callable[[], float] = lambda: inf) -> Found:
     """A solution that costs at most this ``gap`` more, as a share, than any other, as far as the limits allow."""
-    from scipy.optimize import linprog  # noqa: PLC0415 - most daemons never need it
-
-    parts = linprog(
-        program.cost,
-        A_ub=program.matrix,
-        b_ub=program.most,
-        bounds=np.array([np.zeros(len(program.upper)), program.upper]).T,
-        method="highs-ds",
-        options={"presolve": False, "time_limit": max(_SHORTEST_S, seconds_left())},
-    )
+    parts = in_parts(program, seconds_left())
     if parts.status:
         return Found(inf if parts.status == _INFEASIBLE else -inf, None, parts.status == _LIMIT)
     values = np.where(program.whole, np.round(parts.x), parts.x)
-    if np.abs(parts.x - values).max() <= _ROUNDED:
+    if np.abs(parts.x - values).max() <= ROUNDED:
         return Found(parts.fun, values)
     # A column that may be in parts can differ by as little as one likes, and add as little.
     adds = np.where(program.whole, np.abs(parts.lower.marginals + parts.upper.marginals), 0.0)
     least, room = parts.fun, max(DOUBT * parts.fun, _LITTLE)
     while True:
-        found = _decided(program, values, adds <= room, gap, seconds_left())
+        found = decided(program, values, adds <= room, gap, seconds_left())
         least = max(least, min(parts.fun + room, found.least))
         costs = inf if found.values is None else float(program.cost @ found.values)
         if costs * (1 - gap) <= least < inf or costs - parts.fun <= room or found.cut_short:
@@ -83,7 +75,21 @@ def solved(program: Program, gap: float, seconds_left: Callable[[], float] = lam
         room = costs - parts.fun  # whatever adds more is in no better solution
 
 
-def _decided(program: Program, others: Numbers, chosen: Flags, gap: float, limit_s: float) -> Found:
+def in_parts(program: Program, limit_s: float) -> OptimizeResult:
+    """HiGHS's solution of the program in parts."""
+    from scipy.optimize import linprog  # noqa: PLC0415 - most daemons never need it
+
+    return linprog(
+        program.cost,
+        A_ub=program.matrix,
+        b_ub=program.most,
+        bounds=np.array([np.zeros(len(program.upper)), program.upper]).T,
+        method="highs-ds",
+        options={"presolve": False, "time_limit": max(_SHORTEST_S, limit_s)},
+    )
+
+
+def decided(program: Program, others: Numbers, chosen: Flags, gap: float, limit_s: float) -> Found:
     """The best solution in which only the chosen columns may differ from ``others``."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
 

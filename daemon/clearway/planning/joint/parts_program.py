@@ -33,6 +33,7 @@ import numpy as np
 
 from clearway.model.problem import Action, Candidate, Option
 from clearway.planning.bounds.in_doubt import Program, solved
+from clearway.planning.bounds.used_columns import over_used
 from clearway.planning.joint.alike import alike
 from clearway.planning.joint.nodes import Demand, JointNodes, NodeClass
 from clearway.planning.joint.requests import Request
@@ -40,7 +41,8 @@ from clearway.planning.joint.requests import Request
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
-GAP = 0.03  # of a phase: what the phases do to each other costs more
+GAP = 0.02  # of a phase: what the phases do to each other costs more
+ENOUGH = 0.1  # likewise, where the plan is one over the columns that parts use
 USED = 1e-6  # of a node: less is nothing
 _LESS = 1e-4  # node-seconds that a second of checkpoints, or coming back, counts as
 _TIME_IS_UP = 1  # scipy's status
@@ -305,7 +307,7 @@ class PhaseProgram:
             np.array(self._upper),
             np.array(self._whole_numbers),
         )
-        found = solved(program, GAP, seconds_left)
+        found = over_used(program, GAP, ENOUGH, seconds_left) or solved(program, GAP, seconds_left)
         self.cut_short, values = found.cut_short, found.values
         if values is None:
             return None
