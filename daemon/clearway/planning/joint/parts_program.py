@@ -13,6 +13,8 @@ as a whole one is given:
 That w is at most u makes the program in parts strong: without it a node is half used where its cheapest half is. A sum
 of whole numbers may be divided and rounded up on both sides (Chvatal-Gomory), which is done with each amount there is.
 
+Plan: ``used_columns``; where that finds none that is good enough, ``in_doubt``.
+
 Bound: computed here from the prices of the rows, whatever they are (weak duality), not taken from the solver.
 
 Cost: time in the number of (kind, job, node) triples; HiGHS takes 0.1 to 0.5 s for a thousand shared nodes in parts.
