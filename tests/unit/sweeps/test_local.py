@@ -44,12 +44,23 @@ def test_answers_are_in_the_order_of_the_tasks_whoever_finishes_first(order: lis
     assert [each.what for each in told] == [str(place * place) for place in order]
 
 
-@given(st.integers(1, 12).flatmap(lambda count: st.permutations(range(count))))
-def test_a_task_counts_for_as_much_as_it_weighs(order: list[int]) -> None:
+@given(st.data(), st.lists(st.integers(1, 9), min_size=1, max_size=12))
+def test_the_longest_begin_first_and_a_task_counts_for_as_much_as_it_weighs(
+    data: st.DataObject, weights: list[int]
+) -> None:
+    longest_first = sorted(enumerate(weights), key=lambda task: (-task[1], task[0]))  # those alike as they come
+    order = data.draw(st.permutations(range(len(weights))))
     told: list[Answered] = []
-    Sweep(Shuffled(order), told.append)(pow, [(place, 2) for place in range(len(order))], str, lambda task: 1 + task[0])
-    weights = list(accumulate(1 + place for place in order))
-    assert [each.share for each in told] == pytest.approx([done / weights[-1] for done in weights])
+    tasks = [(place, weight) for place, weight in enumerate(weights)]
+    answers = Sweep(Shuffled(order), told.append)(_pair, tasks, str, lambda task: task[1])
+    assert answers == tasks
+    assert [each.what for each in told] == [str(longest_first[place]) for place in order]
+    done = list(accumulate(longest_first[place][1] for place in order))
+    assert [each.share for each in told] == pytest.approx([each / done[-1] for each in done])
+
+
+def _pair(place: int, weight: int) -> Task:
+    return place, weight
 
 
 def test_workers_look_for_cycles_seldom_and_this_process_as_before() -> None:
