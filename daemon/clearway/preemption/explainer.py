@@ -28,6 +28,7 @@ class Explainer:
         self._at: tuple[Operation, Explaining] | None = None
         self._spent_s = 0.0
         self._begun: set[PlanKey] = set()
+        self.explained = 0  # so many plans
 
     def work(self, now: datetime, limit_s: float, go_on: Callable[[], bool]) -> None:
         """Explain while ``go_on`` says so; ``limit_s`` is what one plan may take altogether (0: none is explained)."""
@@ -47,6 +48,7 @@ class Explainer:
                 self._at = None
                 explanation = explaining.result()
                 self._store.explain_plan(eviction.eviction_id, eviction.revision, explanation)
+                self.explained += 1
                 self._emit(PlanExplained(eviction, explanation))
 
     def _begin(self, now: datetime) -> bool:

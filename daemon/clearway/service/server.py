@@ -172,7 +172,8 @@ class Service:
         self._notifier.beat(self._status())
         report = self._loop.report
         if report is not None:
-            self._feed.look(lambda: (self._config.daemon.mode, shown(report)))
+            explained = self._loop.explainer.explained
+            self._feed.look(lambda: (self._config.daemon.mode, explained, shown(report)))
         if report is not None and report.halted != self._halted:
             with contextlib.suppress(StoreError):  # then after the next cycle
                 self._record.halted(report.halted)

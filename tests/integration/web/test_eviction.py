@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from clearway.preemption.explainer import Explainer
 from tests.integration.daemon import running_here, wait_for
 from tests.integration.web.browser import NARROW, WIDE, visiting
 
@@ -39,6 +41,21 @@ def test_a_plan_is_read_and_approved(browser: Any, tmp_path: Path, size: Any, da
         page.get_by_role("table", name="Steps").wait_for()
         visitor.check()
         assert simulated.cluster.jobs[urgent].job.nodes
+
+
+def test_an_explanation_that_comes_later_is_shown(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else changes then."""
+    may, work = threading.Event(), Explainer.work
+    monkeypatch.setattr(Explainer, "work", lambda *args: work(*args) if may.is_set() else None)
+    with running_here(tmp_path, "approve") as (simulated, address), visiting(browser, address) as visitor:
+        simulated.submit_urgent(2)
+        wait_for(lambda: simulated.daemon.store.evictions(limit=1))
+        page = visitor.go("evictions/1", "Eviction 1")
+        page.get_by_text("Not worked out yet").wait_for()
+        may.set()
+        page.get_by_text("Slurm's own rule").wait_for()
 
 
 def test_a_plan_is_cancelled(browser: Any, tmp_path: Path) -> None:
