@@ -1,4 +1,4 @@
-"""One browser for all tests of a process."""
+"""One browser for the tests of a module, as far as one process runs them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from tests.integration.web.browser import CHROMIUM, browser_or_skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """Closed before the next test elsewhere: as long as it is open, an event loop runs in this thread."""
     browser_or_skip()
     from playwright.sync_api import sync_playwright
 
