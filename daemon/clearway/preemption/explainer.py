@@ -28,7 +28,6 @@ class Explainer:
         self._at: tuple[Operation, Explaining] | None = None
         self._spent_s = 0.0
         self._begun: set[PlanKey] = set()
-        self.explained = 0  # so many plans
 
     def work(self, now: datetime, limit_s: float, go_on: Callable[[], bool]) -> None:
         """Explain while ``go_on`` says so; ``limit_s`` is what one plan may take altogether (0: none is explained)."""
@@ -48,11 +47,14 @@ class Explainer:
                 self._at = None
                 explanation = explaining.result()
                 self._store.explain_plan(eviction.eviction_id, eviction.revision, explanation)
-                self.explained += 1
                 self._emit(PlanExplained(eviction, explanation))
 
+    def unexplained(self, now: datetime) -> tuple[int, ...]:
+        """Evictions whose plans have no explanation yet, by whichever daemon."""
+        return self._store.unexplained(now - _LOOKS_BACK)
+
     def _begin(self, now: datetime) -> bool:
-        for eviction_id in self._store.unexplained(now - _LOOKS_BACK):
+        for eviction_id in self.unexplained(now):
             eviction = self._store.eviction(eviction_id)
             key = (eviction_id, eviction.revision)
             if key not in self._begun:

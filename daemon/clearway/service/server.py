@@ -172,12 +172,18 @@ class Service:
         self._notifier.beat(self._status())
         report = self._loop.report
         if report is not None:
-            explained = self._loop.explainer.explained
-            self._feed.look(lambda: (self._config.daemon.mode, explained, shown(report)))
+            self._feed.look(lambda: (self._config.daemon.mode, self._unexplained(), shown(report)))
         if report is not None and report.halted != self._halted:
             with contextlib.suppress(StoreError):  # then after the next cycle
                 self._record.halted(report.halted)
                 self._halted = report.halted
+
+    def _unexplained(self) -> tuple[int, ...] | None:
+        """None while the database does not answer: that is a change as well."""
+        try:
+            return self._loop.explainer.unexplained(self._loop.parts.clock.now())
+        except StoreError:
+            return None
 
     def _status(self) -> str:
         report, mode = self._loop.report, self._config.daemon.mode.value

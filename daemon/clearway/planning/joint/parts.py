@@ -21,14 +21,13 @@ from clearway.planning.joint.alike import as_one, divisible, groups_of, handed_o
 from clearway.planning.joint.allocated import Given, allocated
 from clearway.planning.joint.cheapest_nodes import price_of
 from clearway.planning.joint.deciding import deciding
-from clearway.planning.joint.parts_program import USED, PhaseProgram, Priced, Served, World
+from clearway.planning.joint.parts_program import ENOUGH, USED, PhaseProgram, Priced, Served, World
 from clearway.planning.joint.phases import Phased
 from clearway.planning.joint.requests import Allocation, Request
 
 SPARE = 24  # nodes of each kind and phase, beyond those that the program in parts uses
 FIRST_S = 0.5  # that the first phase has at least: to plan for one of its requests alone would take longer
 MOST_GROUPS = 16  # of all kinds together
-_MOST_GAP = 0.1  # of a phase that time ended: with more, its requests had better wait for the next cycle
 _TRIES = 3  # of leaving out requests for which there is no room
 
 _Prices = Mapping[str, tuple[float, float]]  # by job
@@ -92,7 +91,7 @@ def _plan(
         most = SPARE if priced.used else SPARE + sum(asked.values())  # the same nodes may be the cheapest of all kinds
         kept = priced.used.union(*[_cheapest(world, kind, prices, state, found_prices)[:most] for kind in asked])
         program = PhaseProgram(world, asked, limit_s, state=state, kept=kept, second_node_s=second_node_s)
-        found = program.solve(seconds_left if given else _at_least(seconds_left), most_gap=_MOST_GAP if given else inf)
+        found = program.solve(seconds_left if given else _at_least(seconds_left), most_gap=ENOUGH if given else inf)
         if found is None and given and program.cut_short:  # in the next cycle they may have more
             merged = merged[: members[0]]
             break

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
 GAP = 0.02  # of a phase: what the phases do to each other costs more
-ENOUGH = 0.1  # likewise, where the plan is one over the columns that parts use
+ENOUGH = 0.1  # likewise, over the columns that parts use, or where time is up: more had better wait for the next cycle
 USED = 1e-6  # of a node: less is nothing
 _LESS = 1e-4  # node-seconds that a second of checkpoints, or coming back, counts as
 _TIME_IS_UP = 1  # scipy's status
