@@ -35,7 +35,8 @@ def test_a_healthy_site_gives_no_alarm(scene: Scene) -> None:
         assert told[name]["state"] == "ok"
     assert "application" in told["checkpointers"]["what"]
     assert not list(scene.folder.glob("*.sqlite*")), "looking makes no database"
-    assert scene.cluster.run("squeue", "-h").stdout == ""
+    # The short job has ended; slurmd may need a moment to clean up behind it (COMPLETING).
+    scene.cluster.wait_for(lambda: scene.cluster.run("squeue", "-h").stdout == "", what="no job is left")
     assert scene.cluster.scontrol_reservations() == []
 
 
