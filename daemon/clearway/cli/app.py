@@ -1,6 +1,9 @@
 """``clearway``: the command line. It reads the store and writes requests to it; it never calls Slurm to change it."""
 
+import os
+import sys
 from dataclasses import replace
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
@@ -309,4 +312,15 @@ def options(
 
 
 def main() -> None:
+    _keep_for_answers()
     app()
+
+
+def _keep_for_answers() -> None:
+    """Standard output that a program reads gets our answers only: HiGHS prints lines of its own there, unasked."""
+    stdout = sys.stdout
+    if not isinstance(stdout, TextIOWrapper) or stdout.isatty():
+        return
+    ours, buffering = os.dup(stdout.fileno()), 1 if stdout.write_through else -1
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
+    sys.stdout = open(ours, "w", buffering, stdout.encoding, stdout.errors)  # noqa: SIM115, PTH123 - it stays open

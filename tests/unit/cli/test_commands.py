@@ -286,10 +286,11 @@ def test_wrong_arguments_are_refused(arguments: tuple[str, ...]) -> None:
 
 
 _FOUR_NODES = """
+import ctypes
 from datetime import UTC, datetime
 
 import clearway.bootstrap
-from clearway.cli.app import app
+from clearway.cli.app import main
 from clearway.model.cluster import ClusterSnapshot, Node
 
 
@@ -301,6 +302,7 @@ class FourEmptyNodes:
         return None
 
     def snapshot(self):
+        ctypes.CDLL(None).puts(b"as a solver does")
         same = {"available": True, "raw_state": "IDLE", "cpus": 4, "memory_mib": 8, "partitions": ("all",)}
         nodes = [Node(name=f"n{n}", **same) for n in range(4)]
         return ClusterSnapshot(taken_at=datetime.now(UTC), jobs=(), nodes=tuple(nodes))
@@ -311,7 +313,7 @@ class FourEmptyNodes:
 
 load = clearway.bootstrap.plugins.load
 clearway.bootstrap.plugins.load = lambda group, name: FourEmptyNodes if "backends" in group else load(group, name)
-app()
+main()
 """
 
 
@@ -319,7 +321,7 @@ app()
 def test_standard_output_is_the_answer_alone(
     arguments: tuple[str, ...], make_world: Callable[..., World], tmp_path: Path
 ) -> None:
-    """In a process of its own, where nobody has said where logs go."""
+    """In a process of its own, where nobody has said where logs go, nor what a library prints."""
     make_world()  # its store is a database that the daemon has made
     settings = tmp_path / "clearway.toml"
     settings.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/store-0.sqlite"\n')
