@@ -68,7 +68,7 @@ def test_idle_connections_lock_nobody_out(tmp_path: Path, says: bytes) -> None:
 def test_what_is_not_asked_in_time_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: bytes
 ) -> None:
-    monkeypatch.setattr(connections, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(connections, "PATIENCE_S", 3.0)
     with running_here(tmp_path) as (_, address), connect(address) as slow:
         slow.sendall(says)
         assert is_closed(slow)
@@ -77,7 +77,7 @@ def test_what_is_not_asked_in_time_is_not_waited_for(
 
 def test_answers_that_are_not_taken_hold_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each asks for the metrics 500 times and reads none of them."""
-    monkeypatch.setattr(connections, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(connections, "PATIENCE_S", 5.0)
     ask = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 500
     with running_here(tmp_path) as (_, address), a_crowd(address, 2) as crowd:
         for each in crowd:

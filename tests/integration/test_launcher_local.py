@@ -195,7 +195,7 @@ def copying(bench: Bench, local: Path) -> Run:
     (bench.folder / "memory").write_bytes(random.Random(5).randbytes(SLOW))
     run = Run(bench, "--local", str(local), "--bwlimit", "1", "--interval", "1")
     copied = run.generations / "generation-000001" / "memory"
-    poll(lambda: copied.exists() and copied.stat().st_size >= MIB)
+    poll(lambda: copied.exists() and copied.stat().st_size >= MIB, limit_s=60)  # all of it is on the disk before
     assert bench.claims().generation is None
     run.goes_on()
     return run
@@ -211,7 +211,7 @@ def test_a_request_does_not_wait_for_a_slow_copy(bench: Bench, copying: Run) -> 
     run, copied = copying, copying.generations / "generation-000001" / "memory"
     before = time.time()
     os.kill(run.pid, signal.SIGUSR1)
-    poll(lambda: bench.claims().state is SaveState.SAVED)
+    poll(lambda: bench.claims().state is SaveState.SAVED, limit_s=60)
     claims = bench.claims()
     assert claims.asked is not None
     assert claims.asked.timestamp() >= int(before)

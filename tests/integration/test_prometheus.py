@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -109,9 +108,8 @@ def asked_by_doctor(address: str) -> Result:
 
 
 def test_doctor_sees_that_it_is_scraped(prometheus: Prometheus) -> None:
-    wait_for(lambda: prometheus.query("up", time.time()), what="a scrape")  # not at the moment that others ask about
-    found = asked_by_doctor(prometheus.address)
-    assert (found.state, found.what) == (State.OK, f"{prometheus.address} scrapes 1 daemon")
+    found = wait_for(lambda: (r := asked_by_doctor(prometheus.address)).state is State.OK and r, what="a scrape")
+    assert found.what == f"{prometheus.address} scrapes 1 daemon"
 
 
 @pytest.mark.parametrize(

@@ -300,7 +300,7 @@ class SlurmCluster(RestServer):
         if jobs:
             file, mark = self.root / "state" / "job_state", f"saved-at-{time.time_ns()}"
             self.run("scontrol", "update", f"JobId={min(jobs, key=int)}", f"AdminComment={mark}")
-            self.wait_for(lambda: file.exists() and mark.encode() in file.read_bytes(), 30, "the state on the disk")
+            self.wait_for(lambda: mark.encode() in _content(file), 30, "the state on the disk")
         self.end("slurmctld")
 
     def start_mariadb(self, *more: str) -> None:
@@ -398,3 +398,11 @@ class SlurmCluster(RestServer):
             if tail := path.read_text(errors="replace").splitlines()[-lines:]:
                 parts.append("\n".join([f"--- {path.name}", *tail]))
         return "\n".join(parts)
+
+
+def _content(file: Path) -> bytes:
+    """Nothing where it is not there: slurmctld removes it for a moment, to put the new one in its place."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return b""

@@ -13,6 +13,7 @@ from clearway.slurm.parse import expand
 from tests.slurm.cluster import SlurmCluster
 
 RESUME_S, SUSPEND_S = 25, 2
+_OFF = re.compile("POWER(ED|ING)_DOWN")
 # Slurm preempts for ``top`` by itself; Clearway makes room for jobs in ``urgent``.
 CONF = (
     f"ResumeTimeout={RESUME_S}",
@@ -99,14 +100,14 @@ class SiteCluster(SlurmCluster):
 
     def switch_off(self, name: str) -> None:
         self.run("scontrol", "update", f"NodeName={name}", "State=POWER_DOWN")
-        self.wait_for(lambda: "POWERING_DOWN" in self.power_state(name), 30, f"{name} to go off")
+        self.wait_for(lambda: _OFF.search(self.power_state(name)) is not None, 30, f"{name} to go off")
 
     def power_state(self, name: str) -> str:
         return next((node["State"] for node in self.records("node") if node["NodeName"] == name), "")
 
     def _all_idle(self) -> bool:
         for node in self.records("node"):
-            if re.search(r"POWERED_DOWN|POWERING_DOWN", node["State"]):
+            if _OFF.search(node["State"]):
                 self.run("scontrol", "update", f"NodeName={node['NodeName']}", "State=POWER_UP", check=False)
         return super()._all_idle()
 

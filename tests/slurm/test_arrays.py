@@ -7,7 +7,7 @@ from pathlib import Path
 from clearway.model.operations import Eviction, EvictionState, PreemptionState
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon
-from tests.slurm.test_end_to_end import LOOP, SILENT, WHOLE
+from tests.slurm.test_end_to_end import LOOP, SILENT, WHOLE, patient
 from tests.slurm.urgent import is_the_best, let_go
 
 TASK = 'until [ -e "let-go.$SLURM_ARRAY_JOB_ID" ] || [ -e "let-go.$SLURM_JOB_ID" ]; do sleep 0.2; done'
@@ -95,7 +95,7 @@ def test_tasks_and_then_the_array_are_cancelled_in_the_middle(cluster: SlurmClus
     jobs = fill(cluster, SILENT, "--comment=clearway:checkpoint=signal")
     for job_id in jobs:
         cluster.wait_begun(job_id)
-    with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
+    with patient(cluster, tmp_path / "daemon") as daemon:
         array = urgent_array(cluster, "0-2")
         daemon.wait_for(lambda: attached(cluster), 30, "the array to be attached")
         assert only(daemon).plan.tasks == 3

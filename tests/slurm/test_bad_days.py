@@ -116,17 +116,12 @@ def stands_still(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def config(cluster: SlurmCluster, folder: Path, max_delay_s: int, **changes: str) -> str:
-    text = config_text(folder, cluster.conf, **changes)
-    return text.replace('max_delay = "60s"', f'max_delay = "{max_delay_s}s"')
-
-
 @contextmanager
 def halfway(cluster: SlurmCluster, folder: Path, **changes: str) -> Iterator[Halfway]:
     """The daemon stands still before its second requeue; ``changes``: of the configuration."""
     crowd = fill(cluster)
     slurm = f"{slurm_settings(cluster.conf)}\ntimeout = {COMMAND_LIMIT_S}"
-    text = config(cluster, folder, 600, **{"slurm": slurm} | changes)
+    text = config_text(folder, cluster.conf, 600, **{"slurm": slurm} | changes)
     with RunningDaemon(cluster, folder, config=text, kill_at="stop@2:requeue") as daemon:
         daemon.wait_ready()
         urgent, _ = submit_urgent(cluster, NEEDED)
@@ -189,7 +184,7 @@ def test_the_clock_jumps_while_a_job_saves_itself(cluster: SlurmCluster, tmp_pat
     crowd = fill(cluster)
     hold = cluster.work / f"state.{crowd.saver}.hold"
     hold.touch()
-    text = config(cluster, folder, 300, execution='kill_allowance = 12\nlate_checkpoint = "kill"')
+    text = config_text(folder, cluster.conf, 300, execution='kill_allowance = 12\nlate_checkpoint = "kill"')
     with RunningDaemon(cluster, folder, config=text, env=clock.env) as daemon:
         urgent, _ = submit_urgent(cluster, NEEDED)
         eviction = Halfway(cluster, daemon, crowd, urgent)

@@ -14,7 +14,7 @@ from tests.slurm.daemon import RunningDaemon, config_text
 from tests.slurm.test_drain import WHOLE, clearway, nodes_of
 from tests.slurm.test_promised_nodes import UNPROTECTED, reservations
 
-AHEAD = timedelta(seconds=60)
+AHEAD = timedelta(seconds=90)
 
 
 @pytest.fixture

@@ -253,7 +253,7 @@ def test_a_user_follows_the_guide(cluster: SlurmCluster) -> None:
     home = cluster.work / "home"
     home.mkdir()
     os.chown(home, pwd.getpwnam(SERVICE_USER).pw_uid, -1)
-    (home / "times.txt").write_text("# seconds\n" + "8\n" * 12 + "100\n" * 8)
+    (home / "times.txt").write_text("# seconds\n" + "20\n" * 12 + "100\n" * 8)
     script = home / "fit.sh"
     run, stepper = install_programs(cluster)
     program = f"{stepper} {home}/state inf 0.5 0.5 0"
@@ -272,14 +272,14 @@ def test_a_user_follows_the_guide(cluster: SlurmCluster) -> None:
     code, said, errors = clearway("walltime", "submit", *plan, *chains, "--", f"--chdir={home}", str(script))
     assert (code, errors) == (0, "")
     job = said.split()[1].rstrip(":")
-    assert "the first of 2 requests, 9s; chain fit-" in said
+    assert "the first of 2 requests, 21s; chain fit-" in said
 
     def listed() -> dict[str, Any]:
         (row,) = json.loads(clearway("walltime", "status", *chains, "-o", "json")[1])
         return row  # type: ignore[no-any-return]
 
     row = cluster.wait_for(lambda: (seen := listed())["state"] == "running" and seen, 30, "the first request")
-    assert (row["job_id"], row["request"], row["requests"], row["asked_s"]) == (job, 1, 2, 9.0)
+    assert (row["job_id"], row["request"], row["requests"], row["asked_s"]) == (job, 1, 2, 21.0)
     cluster.wait_for(lambda: (seen := listed())["state"].startswith("waiting") and seen["request"] == 2, 30)
     assert listed()["saved_s"] > 0
     (home / "state.enough").touch()

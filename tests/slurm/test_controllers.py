@@ -59,7 +59,7 @@ def preempt_with(cluster: SlurmCluster, folder: Path, harm: Callable[[int], None
     for job_id in jobs:
         cluster.wait_state(job_id, "RUNNING")
     cluster.wait_for(lambda: "checkpoint=signal" in cluster.job(saver).get("Comment", ""), 30, "the saver's claim")
-    text = config_text(folder, cluster.conf).replace('max_delay = "60s"', 'max_delay = "600s"')
+    text = config_text(folder, cluster.conf, 600)
     with RunningDaemon(cluster, folder, config=text, kill_at="stop:change") as daemon:
         daemon.wait_ready()
         urgent, _ = submit_urgent(cluster, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ from clearway.doctor.examination import examine
 from clearway.doctor.finding import Finding
 from tests.slurm.daemon import RunningDaemon
 from tests.slurm.doctor_scene import BAD, Scene, look, run
-from tests.slurm.machine import stop_process
+from tests.slurm.machine import SLACK, stop_process
 from tests.slurm.test_service_user import as_service_user
 
 pytestmark = pytest.mark.one_slurm
@@ -84,7 +85,10 @@ def test_clocks_that_are_apart(scene: Scene, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Case, "now", staticmethod(lambda: datetime.now(UTC) + timedelta(minutes=5)))
     state, says = scene.alarms()["clock"]
     assert state == "fault"
-    assert "+300 s" in says or "+299 s" in says or "+301 s" in says
+    # Its answer takes a while to come, and Slurm tells whole seconds.
+    found = re.search(r"\+(\d+) s", says)
+    assert found is not None, says
+    assert 300 - 10 * SLACK < int(found[1]) <= 301
     assert "chrony" in says
 
 

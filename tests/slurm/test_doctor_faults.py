@@ -22,7 +22,7 @@ from clearway.store.base import PAUSED
 from clearway.store.database import open_database
 from clearway.store.repository import SqlStore
 from tests.slurm.doctor_scene import Scene, free_port, look
-from tests.slurm.machine import stop_process
+from tests.slurm.machine import SLACK, stop_process
 
 pytestmark = pytest.mark.one_slurm
 
@@ -64,7 +64,7 @@ def hung(name: str) -> Callable[[Scene], None]:
     """A daemon of Slurm's that takes connections and says nothing."""
 
     def plant(scene: Scene) -> None:
-        scene.configure("[slurm]\n", "[slurm]\ntimeout = 2\n")
+        scene.configure("[slurm]\n", "[slurm]\ntimeout = 6\n")
         pid = scene.cluster.pid_of(name)
         scene.undo.callback(os.kill, pid, signal.SIGCONT)
         stop_process(pid)
@@ -222,7 +222,7 @@ FAULTS: Mapping[str, tuple[Callable[[Scene], None], str, str, str]] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found_with_what_to_do(scene: Scene, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_checks, "WAIT_S", 10.0 if name != "no node for the job" else 1.0)
+    monkeypatch.setattr(node_checks, "WAIT_S", 10.0 * SLACK if name != "no node for the job" else 1.0)
     plant, check, state, says = FAULTS[name]
     plant(scene)
     look(scene.alarms(), check, state, says)

@@ -19,6 +19,7 @@ from clearway.slurm.cli import CliBackend
 from clearway.store.repository import SqlStore
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon
+from tests.slurm.machine import SLACK
 from tests.slurm.test_drain import ask, drained
 from tests.slurm.test_service_user import DENIED, SERVICE_USER, as_service_user
 
@@ -83,7 +84,7 @@ def test_slurm_does_not_let_an_operators_daemon_drain(
         daemon = bootstrap.build(config, origin="test")
         wish = DrainRequest(nodes="node[1-6]", rolling=rolling)
         daemon.store.add_request("drain", None, "root", datetime.now(UTC), wish.model_dump_json())
-        limit = datetime.now(UTC) + timedelta(seconds=120)
+        limit = datetime.now(UTC) + timedelta(seconds=120 * SLACK)
         ended = False
         while not ended and datetime.now(UTC) < limit:
             daemon.loop.cycle()

@@ -14,7 +14,7 @@ from clearway.model.operations import Eviction, EvictionState, Preemption, Preem
 from clearway.model.problem import Action
 from tests.slurm.client import BEGUN
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.daemon import BACKEND, RunningDaemon, check_result, install_programs, saver_script
+from tests.slurm.daemon import BACKEND, RunningDaemon, check_result, config_text, install_programs, saver_script
 from tests.slurm.urgent import SCRIPT, is_the_best, let_go
 
 STEPS = 300
@@ -24,6 +24,7 @@ SILENT = f"trap '' USR1; {BEGUN}; {LOOP}"  # never answers Clearway's signal: it
 WHOLE = ("--exclusive", "--mem=0")
 GOES_ON = ("PENDING", "RUNNING", "SUSPENDED")  # a job that has ended keeps its record for a while
 MAX_DELAY_S = 60  # of the daemon's rule; a quiet machine takes three to six
+PATIENT_S = 600
 
 
 @dataclass
@@ -81,10 +82,15 @@ def submit_urgent(cluster: SlurmCluster, nodes: int = 4, partition: str = "urgen
     return cluster.sbatch(SCRIPT, *args, user="cwalice"), now
 
 
-def started_in_time(cluster: SlurmCluster, job_id: str, submitted: datetime) -> None:
+def started_in_time(cluster: SlurmCluster, job_id: str, submitted: datetime, max_delay_s: int = MAX_DELAY_S) -> None:
     cluster.wait_state(job_id, "RUNNING", "COMPLETED", timeout=75)
     took_s = (start_of(cluster, job_id) - submitted).total_seconds()
-    assert took_s <= MAX_DELAY_S
+    assert took_s <= max_delay_s
+
+
+def patient(cluster: SlurmCluster, folder: Path, kill_at: str = "") -> RunningDaemon:
+    """With a max delay that a machine on a bad day keeps, though the daemon has yet to start, or starts twice."""
+    return RunningDaemon(cluster, folder, config=config_text(folder, cluster.conf, PATIENT_S), kill_at=kill_at)
 
 
 def start_of(cluster: SlurmCluster, job_id: str) -> datetime:
@@ -171,18 +177,16 @@ def test_urgent_job_gets_nodes_in_time_and_everybody_goes_on(cluster: SlurmClust
     ],
 )
 def test_kill_9_of_the_daemon_changes_nothing_in_the_end(cluster: SlurmCluster, tmp_path: Path, kill_at: str) -> None:
-    mix = fill(cluster)
+    mix = fill(cluster, last="--time=30")
     folder = tmp_path / "daemon"
-    with RunningDaemon(cluster, folder, kill_at=kill_at) as doomed:
+    with patient(cluster, folder, kill_at) as doomed:
         urgent, _ = submit_urgent(cluster)
         doomed.wait_for(lambda: doomed.process.poll() is not None, 60, "the daemon to be killed")
         assert doomed.process.returncode == -9
     died = time.monotonic()
-    with RunningDaemon(cluster, folder) as daemon:
+    with patient(cluster, folder) as daemon:
         away_s = time.monotonic() - died
-        cluster.wait_state(
-            urgent, "RUNNING", "COMPLETED", timeout=150
-        )  # late by what a busy machine takes to begin again
+        cluster.wait_state(urgent, "RUNNING", "COMPLETED", timeout=150)
         let_go(cluster, daemon, urgent)
         daemon.wait_for(lambda: daemon.evictions()[0].state is EvictionState.COMPLETED, 120, "the end of the eviction")
         (eviction,) = daemon.evictions()
@@ -214,9 +218,9 @@ def test_two_urgent_jobs_at_once_are_served_together(cluster: SlurmCluster, tmp_
     """One job of four nodes makes room for both; the others, which would lose more, stay."""
     wide, others = two_for_one(cluster, LOOP)
     urgent = [submit_urgent(cluster, nodes=2) for _ in range(2)]
-    with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
+    with patient(cluster, tmp_path / "daemon") as daemon:
         for job_id, submitted in urgent:
-            started_in_time(cluster, job_id, submitted)
+            started_in_time(cluster, job_id, submitted, PATIENT_S)
         let_go(cluster, daemon, *(job_id for job_id, _ in urgent))
         one, two = sorted(daemon.evictions(), key=lambda e: -len(e.plan.preemptees))
         assert [job.job_id for job in one.plan.preemptees] == [wide]
@@ -236,14 +240,14 @@ def test_of_two_urgent_jobs_planned_together_one_disappears(cluster: SlurmCluste
     wide, _ = two_for_one(cluster, SILENT, comment)
     cluster.wait_begun(wide)
     urgent = [submit_urgent(cluster, nodes=2) for _ in range(2)]
-    with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
+    with patient(cluster, tmp_path / "daemon") as daemon:
         daemon.wait_for(lambda: len(daemon.evictions()) == 2, 20, "two plans")
         one, two = sorted(daemon.evictions(), key=lambda e: -len(e.plan.preemptees))
         assert [job.job_id for job in one.plan.preemptees] == [wide]
         assert two.plan.preemptees == ()
         cluster.run("scancel", one.preemptor.job_id)
         left = two.preemptor.job_id
-        started_in_time(cluster, left, dict(urgent)[left])
+        started_in_time(cluster, left, dict(urgent)[left], PATIENT_S)
         let_go(cluster, daemon, left)
         daemon.wait_for(lambda: all(e.state.terminal for e in daemon.evictions()), 120, "both evictions to end")
         gone = [p.job_id for e in daemon.evictions() for p in e.preemptions if p.requeued_at is not None]
@@ -280,7 +284,7 @@ def test_cancelled_eviction_leaves_everything_as_it_was(cluster: SlurmCluster, t
     for job_id in jobs:
         cluster.wait_state(job_id, "RUNNING")
         cluster.wait_begun(job_id)
-    with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
+    with patient(cluster, tmp_path / "daemon") as daemon:
         urgent, _ = submit_urgent(cluster, nodes=2)
         daemon.wait_for(cluster.scontrol_reservations, 20, "the placement")
         number = daemon.evictions()[0].eviction_id

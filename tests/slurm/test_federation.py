@@ -64,10 +64,13 @@ def test_each_cluster_sees_its_own_jobs(federation: tuple[SlurmCluster, SlurmClu
     limits = ("--requeue", "--output=/dev/null", "--time=60", *WHOLE)
     jobs = [here.sbatch(LOOP, *limits, user="cwalice") for _ in range(4)]
     assert all(int(job_id) > 2**26 for job_id in jobs)
-    here.wait_for(lambda: len(seen_by(here)) + len(seen_by(there)) == 4, 60, "siblings to be revoked")
-    mine, other = seen_by(here), seen_by(there)
-    assert sorted([*mine, *other]) == sorted(jobs)
-    assert {*mine.values(), *other.values()} == {"running"}
+
+    def each_runs_once() -> tuple[dict[str, str], dict[str, str]] | None:
+        mine, other = seen_by(here), seen_by(there)
+        once = sorted([*mine, *other]) == sorted(jobs) and {*mine.values(), *other.values()} == {"running"}
+        return (mine, other) if once else None
+
+    mine, other = here.wait_for(each_runs_once, 60, "siblings to be revoked")
     with RunningDaemon(here, tmp_path / "daemon") as daemon:
         urgent, _ = submit_urgent(here, 1)
         here.wait_state(urgent, "RUNNING", timeout=60)

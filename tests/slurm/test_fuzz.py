@@ -204,7 +204,7 @@ class Users:
 @pytest.mark.timeout(3600)  # some thousand commands, one after another: a minute each hundred on a busy machine
 def test_whatever_users_submit_every_record_is_read(cluster: SlurmCluster) -> None:
     """And an urgent job is planned for, beside all of them: one unreadable record once kept every job from it."""
-    plain = cluster.sbatch("sleep 900", "--nodelist=node6", "--exclusive", "--requeue", "--time=60", user="cwbob")
+    plain = cluster.sbatch("sleep 3500", "--nodelist=node6", "--exclusive", "--requeue", "--time=60", user="cwbob")
     cluster.wait_state(plain, "RUNNING")
     users = Users(cluster, Random(SEED))
     alone = [[(name, value)] for name, values in OPTIONS.items() for value in values]

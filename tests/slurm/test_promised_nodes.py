@@ -42,7 +42,7 @@ def test_a_promise_is_kept_and_nothing_stays_behind(cluster: SlurmCluster, daemo
     install_programs(cluster)
     with daemon:
         saved = saver(cluster, "-N1", *WHOLE)
-        ending = cluster.sbatch("sleep 15", "-N1", *WHOLE, "--time=1", "--output=/dev/null", user="cwalice")
+        ending = cluster.sbatch("sleep 40", "-N1", *WHOLE, "--time=1", "--output=/dev/null", user="cwalice")
         cluster.wait_state(ending, "RUNNING")
         where = nodes_of(cluster, saved) | nodes_of(cluster, ending)
         lasting = [

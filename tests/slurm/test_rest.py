@@ -197,7 +197,7 @@ def test_little_is_asked_while_nothing_changes(cluster: SlurmCluster, backend: R
 
 
 def test_a_signal_comes_where_it_should(cluster: SlurmCluster, backend: RestBackend) -> None:
-    step = "trap 'echo USR2 >>step.'$SLURM_JOB_ID USR2; while :; do sleep 0.1; done"
+    step = "trap 'echo USR2 >>step.'$SLURM_JOB_ID USR2; touch step-begun.$SLURM_JOB_ID; while :; do sleep 0.1; done"
     script = (
         f"trap 'echo USR1 >>heard.$SLURM_JOB_ID' USR1 USR2; srun sh -c \"{step}\" & {BEGUN}; while :; do wait; done"
     )
@@ -207,6 +207,7 @@ def test_a_signal_comes_where_it_should(cluster: SlurmCluster, backend: RestBack
     job = backend.job(job_id)
     assert job is not None
     heard, in_step = cluster.work / f"heard.{job_id}", cluster.work / f"step.{job_id}"
+    cluster.wait_for((cluster.work / f"step-begun.{job_id}").exists, 30, "the step's trap")
 
     def heard_in_step() -> bool:
         backend.signal(job, "USR2", batch_only=False)
@@ -232,8 +233,9 @@ def test_what_a_job_cannot_hear_does_not_hang(cluster: SlurmCluster, backend: Re
 
 
 def test_slurmrestd_that_hangs_ends_and_comes_back(cluster: SlurmCluster) -> None:
-    backend = opened(cluster, timeout_s=3.0)
+    backend = opened(cluster)
     assert len(backend.snapshot().nodes) == 8
+    backend._client._timeout_s = 3.0
     stop_process(cluster.rest_pid)
     try:
         with pytest.raises(SlurmTimeoutError, match="within 3 s"):
@@ -279,8 +281,9 @@ def test_a_user_without_rights_can_read_alone(cluster: SlurmCluster) -> None:
 
 
 def test_slurmctld_is_down(cluster: SlurmCluster) -> None:
-    backend = opened(cluster, timeout_s=5.0)
+    backend = opened(cluster)
     backend.snapshot()
+    backend._client._timeout_s = 5.0
     cluster.stop_controller(saved=False)
     with pytest.raises(SlurmUnavailableError):
         backend.snapshot()

@@ -8,7 +8,7 @@ from typing import Any
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon, check_result, install_programs, saver_script
 
-STEPS = 120
+STEPS = 300  # of a second, until the test lets them hurry
 
 
 def test_a_job_is_tested_and_goes_on(cluster: SlurmCluster, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def restarted(cluster: SlurmCluster, jobs: list[str]) -> list[str]:
 def daemon_of(
     cluster: SlurmCluster, folder: Path, delay_s: int = 60, partition: str = "urgent", stop_at: str = ""
 ) -> RunningDaemon:
-    text = config_text(folder, cluster.conf).replace('max_delay = "60s"', f'max_delay = "{delay_s}s"')
+    text = config_text(folder, cluster.conf, delay_s)
     return RunningDaemon(cluster, folder, config=text.replace('["urgent"]', named(partition)), kill_at=stop_at)
 
 
@@ -156,6 +156,11 @@ def states(cluster: SlurmCluster, jobs: list[str]) -> set[str]:
     return {cluster.state(job_id) for job_id in jobs}
 
 
+def failed_prolog(cluster: SlurmCluster) -> str | None:
+    """The node that Slurm drained for it, which it does after it has held the job."""
+    return next((n["NodeName"] for n in cluster.records("node") if "Prolog error" in n.get("Reason", "")), None)
+
+
 def test_the_prolog_of_the_urgent_job_fails(site: SiteCluster, tmp_path: Path) -> None:
     """Slurm drains the node and holds the job: no other job leaves for it, and the preempted one comes back."""
     jobs = busy(site)
@@ -163,7 +168,7 @@ def test_the_prolog_of_the_urgent_job_fails(site: SiteCluster, tmp_path: Path) -
     with daemon_of(site, tmp_path / "daemon") as daemon:
         urgent, _ = submit_urgent(site, 1)
         site.wait_for(lambda: "launch_failed" in site.job(urgent)["Reason"], 60, "the prolog to fail")
-        (drained,) = (node["NodeName"] for node in site.records("node") if "Prolog error" in node.get("Reason", ""))
+        drained = site.wait_for(lambda: failed_prolog(site), 30, "the drain of its node")
         daemon.wait_for(lambda: not site.scontrol_reservations(), 60, "the placement to go")
         let_cycles_pass(daemon)
         assert len(restarted(site, jobs)) == 1

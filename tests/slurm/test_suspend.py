@@ -9,6 +9,7 @@ from clearway.model.problem import Action
 from clearway.slurm.parse.hostlist import expand
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon, config_text, expected_result, install_programs, result_of
+from tests.slurm.urgent import SCRIPT, let_go
 
 STEPS = 300  # of a second, until the test lets them hurry
 SUSPENDS = 'min_runtime = 1\nallow_suspend = true\nallow_kill = false\nprotected_users = ["cwbob"]'
@@ -58,18 +59,14 @@ def test_suspended_jobs_wait_for_the_urgent_one_and_go_on_before_anybody_else(
     )
     with daemon:
         arguments = ("-p", "urgent", "-N2", "--ntasks-per-node=4", "--mem=1000", "--time=5", "--output=/dev/null")
-        urgent = cluster.sbatch("sleep 15", *arguments, user="cwalice")
+        urgent = cluster.sbatch(SCRIPT, *arguments, user="cwalice")
         cluster.wait_state(urgent, "RUNNING", timeout=40)
         eviction = only(daemon)
         assert {p.job_id: p.action for p in eviction.preemptions} == dict.fromkeys(asleep, Action.SUSPEND)
-        seen_asleep = 0
-        while cluster.state(urgent) == "RUNNING":
+        for _ in range(3):
             assert max(taken_cpus(cluster).values()) <= cluster.cpus
-            states = [cluster.state(job_id) for job_id in asleep]
-            if cluster.state(urgent) == "RUNNING":
-                assert states == ["SUSPENDED", "SUSPENDED"]
-                seen_asleep += 1
-        assert seen_asleep > 1  # each look takes its time
+            assert [cluster.state(job_id) for job_id in asleep] == ["SUSPENDED", "SUSPENDED"]
+        let_go(cluster, daemon, urgent)
         daemon.wait_for(lambda: only(daemon).state is EvictionState.COMPLETED, 40, "the end of the eviction")
         assert max(taken_cpus(cluster).values()) <= cluster.cpus
         assert {p.state for p in only(daemon).preemptions} == {PreemptionState.RETURNED}
@@ -104,7 +101,7 @@ def test_placement_over_a_suspended_job_is_extended_while_the_urgent_one_runs(
     )
     with RunningDaemon(cluster, folder, config=text) as daemon:
         arguments = ("-p", "urgent", "-n4", "--mem=1000", "--output=/dev/null", "--comment=clearway:max_delay=25s")
-        urgent = cluster.sbatch("sleep 200", *arguments, user="cwalice")  # without a time limit
+        urgent = cluster.sbatch("sleep 900", *arguments, user="cwalice")  # without a time limit
         cluster.wait_state(urgent, "RUNNING", timeout=40)
         store = daemon.store()
         try:

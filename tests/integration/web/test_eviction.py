@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 
 from clearway.preemption.explainer import Explainer
-from tests.integration.daemon import running_here, wait_for
+from tests.integration.daemon import Simulated, running_here, wait_for
 from tests.integration.web.browser import NARROW, WIDE, visiting
+
+
+def wait_explained(simulated: Simulated, eviction_id: int) -> None:
+    """A browser notes it as an error where a page asks for an explanation that is yet to come."""
+    wait_for(lambda: simulated.daemon.store.explanation(eviction_id))
 
 
 @pytest.mark.parametrize(("size", "dark"), [(WIDE, False), (NARROW, True)], ids=["wide", "narrow"])
@@ -20,6 +25,7 @@ def test_a_plan_is_read_and_approved(browser: Any, tmp_path: Path, size: Any, da
         visiting(browser, address, size=size, dark=dark) as visitor,
     ):
         urgent = simulated.submit_urgent(6, work_s=600, name="flood-forecast")
+        wait_explained(simulated, 1)
         page = visitor.go("now")
         page.get_by_role("link", name="Eviction 1", exact=True).first.click()
         page.get_by_text("Makes room for urgent job").wait_for()
@@ -61,8 +67,7 @@ def test_an_explanation_that_comes_later_is_shown(
 def test_a_plan_is_cancelled(browser: Any, tmp_path: Path) -> None:
     with running_here(tmp_path, "approve") as (simulated, address), visiting(browser, address) as visitor:
         simulated.submit_urgent(2)
-        store = simulated.daemon.store
-        wait_for(lambda: store.evictions(limit=1))
+        wait_explained(simulated, 1)
         page = visitor.go("evictions/1", "Eviction 1")
         page.get_by_role("button", name="Cancel…", exact=True).click()
         dialog = page.locator("dialog[open]")
@@ -87,6 +92,8 @@ def test_a_plan_that_was_replaced_leads_to_its_successor(browser: Any, tmp_path:
             simulated.cluster.end_run(simulated.cluster.jobs[job.job_id], requeue=False)
             simulated.cluster.submit(on=job.nodes, ran_s=5.0)
         wait_for(lambda: store.eviction(1).state.value == "superseded" and len(store.evictions(limit=5)) > 1)
+        wait_explained(simulated, 1)
+        wait_explained(simulated, 2)
         page = visitor.go("evictions/1", "Eviction 1")
         page.get_by_role("link", name="Eviction 2").click()
         page.locator("h1").get_by_text("Eviction 2").wait_for()

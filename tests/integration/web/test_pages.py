@@ -63,6 +63,7 @@ def test_what_an_urgent_job_would_cost(browser: Any, tmp_path: Path, size: Any, 
         wait_for(lambda: simulated.daemon.loop.report)
         page = visitor.go("what-if", "What if")
         page.get_by_text("1 node to be freed").wait_for()
+        page.locator("#nodes[max='8']").wait_for()
         page.get_by_label("Nodes:").fill("6")
         page.get_by_text("6 nodes to be freed").wait_for()
         visitor.check()

@@ -156,7 +156,7 @@ def test_a_listener_hears_of_changes_alone() -> None:
 
 def test_signs_of_life_and_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clearway.api.feed.ALIVE_EVERY_S", 0.001)
-    monkeypatch.setattr("clearway.api.feed.LONGEST_S", 0.02)
+    monkeypatch.setattr("clearway.api.feed.LONGEST_S", 0.5)
 
     async def scenario() -> list[bool]:
         return [changed async for changed in Feed().events()]

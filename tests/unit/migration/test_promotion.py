@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import permutations
 
 import pytest
@@ -126,7 +127,8 @@ def test_nobody_is_left_who_could_rise(cluster: Cluster) -> None:
         parts = [part for part in resident.parts if standing(resident, by_name[part.node]) == worst]
         nodes = sum(part.processors / by_name[part.node].processors for part in parts)
         gain = nodes * ((resident.remaining_s or 0) - waited_s - (resident.move_s or 0))
-        if gain <= cost_node_s(cluster, [resident.job_id]):
+        cost = cost_node_s(cluster, [resident.job_id])
+        if gain <= cost or math.isclose(gain, cost):
             continue
         places = [
             name

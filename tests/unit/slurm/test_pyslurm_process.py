@@ -120,6 +120,7 @@ def test_a_change_takes_no_longer_than_the_fence_allows(worker: Callable[..., Wo
     process.fence = TestFence(0.2)
     with pytest.raises(SlurmTimeoutError, match=r"hang did not answer within 0\.2 s"):
         process.change("hang")
+    process.fence = TestFence(60.0)
     process.change("echo")
     process.fence = TestFence(None)
     with pytest.raises(LeaseLostError):

@@ -127,12 +127,12 @@ def listening(path: Path, answer: bytes) -> Iterator[str]:
 def test_a_call_ends_in_time(tmp_path: Path, answer: bytes) -> None:
     fence = TestFence(None)
     with listening(tmp_path / "s", answer) as url:
-        client = RestClient(url, NoToken(), timeout_s=2.2)
+        client = RestClient(url, NoToken(), timeout_s=5.2)
         client.fence = fence
         begin = time.monotonic()
-        with pytest.raises(SlurmTimeoutError, match=r"did not answer GET within 2\.2 s"):
+        with pytest.raises(SlurmTimeoutError, match=r"did not answer GET within 5\.2 s"):
             client._call("GET", "/x", {}, None, changes=False)
-        assert time.monotonic() - begin < 20
+        assert time.monotonic() - begin < 60
     assert fence.kept >= 1
 
 
