@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -78,9 +79,11 @@ def test_preempted_twenty_times_it_ends_as_undisturbed(cluster: SlurmCluster, tm
         with RunningDaemon(cluster, tmp_path / "daemon", config=settings) as daemon:
             for count in range(TIMES):
                 cluster.wait_for(lambda count=count: runs(cluster, job, count), 40, f"run {count} of the eternal job")
+                at = time.monotonic()
                 ordinary = cluster.sbatch(UNTIL_SEEN, "-N1", "--time=5", *WHOLE, user="cwbob")
                 cluster.wait_state(ordinary, "RUNNING", timeout=40)
                 assert cluster.job(ordinary)["NodeList"] == node
+                assert time.monotonic() - at < 60  # the max delay
                 # One that ends before the daemon has seen it run would be one that is gone.
                 daemon.wait_for(lambda: daemon.evictions()[0].started_at is not None, 20, "the start to be seen")
                 (cluster.work / f"seen.{ordinary}").touch()

@@ -11,6 +11,7 @@ from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon, config_text, expected_result, install_programs, result_of
 from tests.slurm.urgent import SCRIPT, let_go
 
+LOOKS = 20  # while the urgent job runs
 STEPS = 300  # of a second, until the test lets them hurry
 SUSPENDS = 'min_runtime = 1\nallow_suspend = true\nallow_kill = false\nprotected_users = ["cwbob"]'
 
@@ -63,7 +64,7 @@ def test_suspended_jobs_wait_for_the_urgent_one_and_go_on_before_anybody_else(
         cluster.wait_state(urgent, "RUNNING", timeout=40)
         eviction = only(daemon)
         assert {p.job_id: p.action for p in eviction.preemptions} == dict.fromkeys(asleep, Action.SUSPEND)
-        for _ in range(3):
+        for _ in range(LOOKS):
             assert max(taken_cpus(cluster).values()) <= cluster.cpus
             assert [cluster.state(job_id) for job_id in asleep] == ["SUSPENDED", "SUSPENDED"]
         let_go(cluster, daemon, urgent)

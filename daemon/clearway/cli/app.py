@@ -322,5 +322,7 @@ def _keep_for_answers() -> None:
     if not isinstance(stdout, TextIOWrapper) or stdout.isatty():
         return
     ours, buffering = os.dup(stdout.fileno()), 1 if stdout.write_through else -1
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
-    sys.stdout = open(ours, "w", buffering, stdout.encoding, stdout.errors)  # noqa: SIM115, PTH123 - it stays open
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stdout.fileno())
+    os.close(nowhere)
+    sys.stdout = os.fdopen(ours, "w", buffering, stdout.encoding, stdout.errors)
