@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from clearway.model.cluster import JobState
-from clearway.model.limits import Association, Cap, Caps, LimitKind, Limits, Qos
+from clearway.model.errors import SlurmRefusedError
+from clearway.model.limits import Association, Cap, Caps, LimitKind, Limits, Partition, Qos
 from clearway.model.operations import EvictionState
 from clearway.simulation.jobs import Program
 from tests.simulation.test_het_jobs import het_job
@@ -39,6 +40,52 @@ def world(make_world: Callable[..., World]) -> World:
     world.cluster.limits = NONE
     world.tick()
     return world
+
+
+OTHERS = Partition(name="urgent", allow_accounts=frozenset({"vip"}))
+
+
+@pytest.mark.parametrize("partitions", [("batch", "urgent"), ("urgent", "batch")])
+def test_one_that_its_urgent_partition_shuts_out_costs_nobody_anything(
+    world: World, partitions: tuple[str, ...]
+) -> None:
+    world.cluster.limits = Limits(partitions={"urgent": OTHERS})
+    job_id = world.urgent(1, partitions=partitions, account="a")
+    for _ in range(20):
+        assert "partition urgent does not allow account a" in told(world, job_id)
+    assert world.store.evictions() == ()
+    world.cluster.limits = Limits(partitions={"urgent": replace(OTHERS, deny_accounts=frozenset({"a"}))})
+    assert "partition urgent does not allow account a" in told(world, job_id)
+
+
+@pytest.mark.parametrize("partitions", [("batch", "urgent"), ("urgent", "batch")])
+def test_one_that_its_urgent_partition_admits_starts_there(world: World, partitions: tuple[str, ...]) -> None:
+    world.cluster.limits = Limits(partitions={"urgent": OTHERS})
+    job_id = world.urgent(1, partitions=partitions, account="vip")
+    world.run_until(lambda: world.state(job_id) is JobState.RUNNING, limit_s=120)
+    assert world.cluster.jobs[job_id].ran_in == "urgent"
+    world.run_until(world.settled)
+    assert sum(len(entry.runs) - 1 for entry in world.cluster.jobs.values()) == 1
+
+
+def test_a_partition_that_slurm_refuses_after_all_leaves_the_job_as_it_was(world: World) -> None:
+    """It is left to Slurm for good: another plan would be refused again."""
+
+    world.cluster.limits = Limits()
+    calls: list[str] = []
+
+    def refuse(call: str, _: float) -> None:
+        calls.append(call)
+        if call == "set_partitions" and calls.count(call) == 1:
+            raise SlurmRefusedError("Requested partition configuration not available now")
+
+    world.backend.before_change = refuse  # type: ignore[attr-defined]
+    job_id = world.urgent(1, partitions=("batch", "urgent"))
+    world.run_until(lambda: bool(world.store.evictions()) and world.settled(), limit_s=120)
+    assert world.eviction().outcome.startswith("Called off: Slurm does not admit it to partition urgent")
+    assert told(world, job_id) == f"left to Slurm: see eviction {world.eviction().eviction_id}"
+    assert world.leftovers() == []
+    assert not any(len(entry.runs) > 1 for entry in world.cluster.jobs.values())
 
 
 def urgent(world: World, nodes: int = 2) -> str:

@@ -86,7 +86,7 @@ def holds_back(
     if found is None:
         return f"what partition {partition} allows is not known"
     qos = limits.qos.get(job.qos)
-    if why := partition_holds_back(job, found, qos.flags if qos is not None else None):
+    if why := partition_holds_back(job, found, qos.flags if qos is not None else None, limits):
         return why
     if not limits.enforced:
         return ""

@@ -1,18 +1,20 @@
 """Whether a partition would let a waiting job start once nodes are free. Pure.
 
-Slurm looked at who may use a partition when the job was submitted; groups are not looked at again here.
+Slurm takes a job that names several partitions if one of them admits it (EnforcePartLimits=NO, the default), and newer
+releases let an owner name any afterwards. So each partition is asked again for all that it says of who may start.
 """
 
+from collections.abc import Iterator
 from math import inf
 
 from clearway.model.cluster import Job
-from clearway.model.limits import Partition
+from clearway.model.limits import Limits, Partition
 
 # DRAIN takes no new jobs, but starts those that wait.
 _STARTS = ("UP", "DRAIN")
 
 
-def partition_holds_back(job: Job, partition: Partition, qos_flags: frozenset[str] | None) -> str:
+def partition_holds_back(job: Job, partition: Partition, qos_flags: frozenset[str] | None, limits: Limits) -> str:
     """Why the partition would not start the job; empty where it would.
 
     ``qos_flags`` are those of the job's QoS, in lower case: with some of them it is above the partition's limits.
@@ -34,10 +36,35 @@ def partition_holds_back(job: Job, partition: Partition, qos_flags: frozenset[st
         return f"{name} has the limit MaxCPUsPerNode={most}, and the job asks for {cpus}"
     if partition.max_memory_mib is not None and job.memory_mib > partition.max_memory_mib:
         return f"{name} has the limit MaxMemPerNode={partition.max_memory_mib}, and the job asks for {job.memory_mib}"
-    for what, value, allowed, denied in (
-        ("account", job.account, partition.allow_accounts, partition.deny_accounts),
-        ("QoS", job.qos, partition.allow_qos, partition.deny_qos),
-    ):
-        if (allowed is not None and value not in allowed) or value in denied:
-            return f"{name} does not allow {what} {value}"
-    return ""
+    return next(_shuts_out(job, partition, limits), "")
+
+
+def _shuts_out(job: Job, partition: Partition, limits: Limits) -> Iterator[str]:
+    """Why the partition does not admit the job, whatever it asks for."""
+    name, allowed = f"partition {partition.name}", partition.allow_accounts
+    above = {job.account, *_above(job.account, limits)}
+    admitted = above if limits.sub_accounts else {job.account}
+    denied = {job.account} if limits.sub_accounts is False else above
+    if (allowed is not None and admitted.isdisjoint(allowed)) or not denied.isdisjoint(partition.deny_accounts):
+        yield f"{name} does not allow account {job.account}"
+    if (partition.allow_qos is not None and job.qos not in partition.allow_qos) or job.qos in partition.deny_qos:
+        yield f"{name} does not allow QoS {job.qos}"
+    if job.user == "root":
+        return
+    groups = partition.allow_groups
+    if groups is not None and groups.isdisjoint(limits.groups.get(job.user, ())):
+        yield f"{name} does not allow user {job.user}, who is in none of the groups {', '.join(sorted(groups))}"
+    if partition.root_only:
+        yield f"{name} is for root only"
+    if partition.reservations_only:
+        yield f"{name} takes only jobs that ask for a reservation"
+    # Of a job that names no other one Slurm has looked.
+    if partition.allow_alloc_nodes and len(job.partitions) > 1:
+        yield f"{name} takes only jobs from {partition.allow_alloc_nodes}, and where this one came from is not known"
+
+
+def _above(account: str, limits: Limits) -> Iterator[str]:
+    seen = {account}
+    while (account := limits.parents.get(account, "")) and account not in seen:
+        seen.add(account)
+        yield account

@@ -20,7 +20,7 @@ from clearway.model.errors import (
     SlurmUnavailableError,
 )
 from clearway.model.events import CommandGiven, Emit
-from clearway.model.operations import Operation
+from clearway.model.operations import Eviction, Operation
 from clearway.slurm.base import Failures, JobChange, SlurmBackend
 from clearway.slurm.job_changes import one_by_one
 from clearway.slurm.parse.hostlist import compress
@@ -100,9 +100,10 @@ class Commander:
             case Command.EXTEND_PLACEMENT:
                 backend.extend_reservation(e.placement, placement_until(e, now, self._grace))
             case Command.ATTACH | Command.DETACH:
-                self._let(command, target.job_ids, e.placement)
+                self._let(command, target.job_ids, e.placement, e)
             case Command.DELETE_PLACEMENT:
                 self._let_out(target.guests, e.placement)
+                self._pin(e, pinned=False)
                 backend.delete_reservation(e.placement)
             case Command.DRAIN:
                 for name in target.nodes:
@@ -123,12 +124,22 @@ class Commander:
             why = f"node {name} takes jobs again, but Slurm does not power it down (compaction.power_down): {error}"
             raise SlurmRefusedError(why) from None
 
-    def _let(self, command: Command, job_ids: tuple[str, ...], name: str) -> None:
-        for job_id in job_ids:
-            if command is Command.ATTACH:
+    def _let(self, command: Command, job_ids: tuple[str, ...], name: str, e: Operation) -> None:
+        """A preemptor that is in its placement may start in one partition alone, before and no longer than that."""
+        if command is Command.ATTACH:
+            self._pin(e, pinned=True)
+            for job_id in job_ids:
                 self._backend.attach(job_id, name)
-            else:
+        else:
+            for job_id in job_ids:
                 self._backend.detach(job_id)
+            self._pin(e, pinned=False)
+
+    def _pin(self, e: Operation, *, pinned: bool) -> None:
+        if isinstance(e, Eviction) and e.plan.pin:
+            free, one = e.preemptor.partitions, (e.plan.pin,)
+            wanted, before = (one, free) if pinned else (free, one)
+            self._backend.set_partitions(e.preemptor.job_id, wanted, instead_of=before)
 
     def _let_out(self, job_ids: tuple[str, ...], name: str) -> None:
         """Detach these jobs where they are in the placement: once that is gone a job in it could never start."""
@@ -142,7 +153,9 @@ class Commander:
             case Command.ASK_CHECKPOINT:
                 return ask_to_save(self._backend, jobs)
             case Command.ATTACH | Command.DETACH:
-                return one_by_one(lambda job_id: self._let(command, (job_id,), e.placement), [j.job_id for j in jobs])
+                return one_by_one(
+                    lambda job_id: self._let(command, (job_id,), e.placement, e), [j.job_id for j in jobs]
+                )
             case _:
                 return self._backend.change_jobs(_CHANGES[command], jobs)
 

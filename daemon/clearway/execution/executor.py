@@ -145,7 +145,7 @@ class Executor:
                 return e, False
             if error is not None:
                 self._failed_at[e.eviction_id, phase.command] = cycle.now
-                instead = lifecycle.refused(e, error)
+                instead = lifecycle.refused(e, phase.command, error)
                 return (e if instead is None else self._enter(e, instead, cycle.now, None)), False
             done.add(phase.command)
         return e, True

@@ -56,7 +56,7 @@ class Lifecycle(ABC, Generic[O_contra]):
     def target(self, e: O_contra, command: Command, snapshot: ClusterSnapshot) -> Target:
         """What this command is about."""
 
-    def refused(self, e: O_contra, error: SlurmError) -> Phase | None:
+    def refused(self, e: O_contra, command: Command, error: SlurmError) -> Phase | None:
         """What comes next where Slurm did not carry out a command for the operation as a whole; None: try again."""
 
     @abstractmethod

@@ -58,7 +58,7 @@ class NodesLifecycle(Lifecycle[N_contra]):
         missing = tuple(name for name in e.order.nodes if name not in ours)
         return Target(nodes=ours if command is Command.UNDRAIN else missing, reason=hold_reason(e))
 
-    def refused(self, e: N_contra, error: SlurmError) -> Phase | None:
+    def refused(self, e: N_contra, command: Command, error: SlurmError) -> Phase | None:  # noqa: ARG002
         if e.state is not E.PLACING or error.retryable:
             return None
         return call_off(e, Outcome(OutcomeCode.NODES_REFUSED, f"The nodes cannot be taken: {error}"))

@@ -79,6 +79,10 @@ class Partition:
     deny_accounts: frozenset[str] = frozenset()
     allow_qos: frozenset[str] | None = None
     deny_qos: frozenset[str] = frozenset()
+    allow_groups: frozenset[str] | None = None  # of the operating system
+    allow_alloc_nodes: str = ""  # a host list of where jobs may be submitted; "": anywhere
+    root_only: bool = False
+    reservations_only: bool = False  # takes jobs that ask for a reservation
     weighted: bool = False  # its TRES ``billing`` is not the number of processors
 
 
@@ -94,3 +98,5 @@ class Limits:
     associations: tuple[Association, ...] = ()  # of these users, and of all accounts above them
     parents: Mapping[str, str] = field(default_factory=dict)  # account to account above it
     users: frozenset[str] = frozenset()  # whose associations were asked for
+    groups: Mapping[str, frozenset[str]] = field(default_factory=dict)  # user to those of partitions' AllowGroups
+    sub_accounts: bool | None = None  # whether partitions that name an account mean those below it; None: not known

@@ -164,11 +164,17 @@ class Preemptor:
     late_until: datetime | None = None  # where no plan keeps the deadline: by when nodes are freed all the same
     tasks: int = 1  # of an array: how many of its waiting tasks shall start at once
     components: tuple[str, ...] = ()  # job_ids of a heterogeneous job, its own among them: all start, or none
+    only_in: tuple[str, ...] = ()  # the partitions in which it is urgent; (): all that its job names
 
     @property
     def nodes(self) -> int:
         """That it needs in all."""
         return self.job.num_nodes * self.tasks
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Where room may be made for it."""
+        return self.only_in or self.job.partitions
 
     @property
     def called(self) -> str:
@@ -215,6 +221,15 @@ class Plan(OperationPlan):
     tasks: int = 1  # of an array: how many of its tasks start on the placement nodes
     components: tuple[str, ...] = ()  # job_ids of a heterogeneous job, the preemptor's among them
     note: str = ""  # "it was ...": that it is late, and what is not proven of how it was planned beside others
+    partition: str = ""  # that room is made in; empty in plans from before it was kept
+
+    @property
+    def pin(self) -> str:
+        """The only partition that the preemptor may start in while room is made for it; "" where its own will do.
+
+        Of several partitions Slurm takes the first that fits: on nodes of both that would be another than was judged.
+        """
+        return self.partition if len(self.preemptor.partitions) > 1 and not self.ordinary else ""
 
     @property
     def called(self) -> str:

@@ -11,7 +11,7 @@ from clearway.config.configuration import PreemptorRule
 from clearway.eligibility.constraint import alternatives
 from clearway.eligibility.licenses import licenses_of
 from clearway.eligibility.limits import may_be_lifted
-from clearway.eligibility.urgent import is_of, matching_rule
+from clearway.eligibility.urgent import is_of, matching_rule, urgent_partitions
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
 from clearway.model.obstacle import Obstacle, ObstacleCode
@@ -75,6 +75,7 @@ def preemptor_of(
         components=tuple(each.job_id for each in _components(job, snapshot)),
         max_late_s=rule.max_late,
         max_kill_loss_s=rule.max_kill_loss,
+        only_in=urgent_partitions(job, rule),
     )
 
 

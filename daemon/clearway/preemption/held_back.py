@@ -79,7 +79,7 @@ def after_planning(
         leaving |= other.promised_jobs - suspends
     later = Later(snapshot, frozenset(leaving), _coming(job, plan.components, others, context))
     nodes = [snapshot.node_by_name[name] for name in plan.placement_nodes if name in snapshot.node_by_name]
-    possible = [name for name in job.partitions if all(name in node.partitions for node in nodes)]
+    possible = [plan.partition] if plan.partition else list(job.partitions)
     tasks = 1 if begun else plan.tasks
     nodes = nodes if tasks == plan.tasks else nodes[: job.num_nodes]
     whys = [holds_back(job, partition, limits, later, nodes, tasks=tasks) for partition in possible]

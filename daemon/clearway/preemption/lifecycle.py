@@ -20,6 +20,7 @@ from clearway.execution.placement import placement, placement_ends
 from clearway.execution.planning_time import UNDER_WAY
 from clearway.execution.progress import lost_nodes
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Reservation
+from clearway.model.errors import SlurmError
 from clearway.model.operations import CHECKPOINTS, Eviction, Preemption, PreemptionState
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
@@ -86,6 +87,13 @@ class EvictionLifecycle(Lifecycle[Eviction]):
             inside = (job for job in snapshot.jobs_in.get(e.placement, ()) if _attached(e, job))
             tasks = sorted(job.job_id for job in inside if job.job_id != e.preemptor.job_id)
         return Target(job_ids=(e.preemptor.job_id, *tasks), guests=tuple(guests))
+
+    def refused(self, e: Eviction, command: Command, error: SlurmError) -> Phase | None:
+        """A preemptor that Slurm does not admit where room was to be made is left to Slurm."""
+        if command is not Command.ATTACH or not e.plan.pin or error.retryable or e.state is not E.PLACING:
+            return None
+        outcome = Outcome(OutcomeCode.CALLED_OFF, f"Slurm does not admit it to partition {e.plan.pin} ({error})")
+        return replace(call_off(e, outcome), late=True)
 
     def cause(self, e: Eviction) -> Cause:
         plan = e.plan
@@ -160,9 +168,11 @@ def preemptor_of(e: Eviction, cycle: CycleContext, own: frozenset[str]) -> Preem
     seen = snapshot.job_by_id.get(e.preemptor.job_id)
     if seen is None or seen.state is not JobState.PENDING:
         return None
+    if pinned := seen.partitions == (e.plan.pin,):
+        seen = replace(seen, partitions=e.preemptor.partitions)
     found = urgent_preemptor(seen, config.preemptors, own, snapshot)
     if found is not None:
-        return found
+        return replace(found, only_in=(e.plan.pin,)) if pinned else found
     if config.eternal.partitions:
         return ordinary(seen, config.eternal, cycle.now, own, snapshot.topology)
     return None
@@ -360,7 +370,7 @@ def _pointless(e: Eviction, job: Job | None) -> str:
         return ""
     if job.priority == 0:
         return f"The {e.plan.called} is held"
-    changed = job.num_nodes > e.preemptor.num_nodes or job.partitions != e.preemptor.partitions
+    changed = job.num_nodes > e.preemptor.num_nodes or job.partitions not in (e.preemptor.partitions, (e.plan.pin,))
     return f"The {e.plan.called} was changed" if changed else ""
 
 

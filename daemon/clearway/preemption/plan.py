@@ -93,7 +93,7 @@ def _surely(
     Not where eternal jobs might suffice (then no other job may leave), and not on so few nodes: there urgent jobs are
     planned in turn as well, to compare.
     """
-    partitions = preemptor.job.partitions
+    partitions = preemptor.partitions
     if len(partitions) != 1 or eternal_jobs(context, survey) or before_planning(preemptor, partitions[0], context):
         return None
     problems = list(_problems(preemptor, partitions[0], context, survey, whole=whole))
@@ -142,7 +142,7 @@ def _best_partition(
 ) -> Solution | NoPlan:
     found: list[Solution] = []
     last = NoPlan("it names no partition")
-    for partition in preemptor.job.partitions:
+    for partition in preemptor.partitions:
         if why := before_planning(preemptor, partition, context):
             last = NoPlan(why)
             continue
@@ -229,6 +229,7 @@ def plan_of(
         note=_LATE if preemptor.late_until else "",
         tasks=preemptor.tasks,
         components=preemptor.components,
+        partition=prepared.partition,
     )
 
 

@@ -35,6 +35,7 @@ class PreparedProblem:
     """One preemptor's eviction problem, and what else its plan needs to be explained and placed."""
 
     preemptor: Preemptor
+    partition: str
     context: PlanningContext
     problem: EvictionProblem
     free_nodes: tuple[str, ...]
@@ -102,6 +103,7 @@ def prepare_problem(
         problem = replace(problem, nodes_needed=asked, needs=ground.needs, nodes=ground.nodes)
     return PreparedProblem(
         preemptor,
+        partition,
         context,
         problem,
         free,

@@ -58,7 +58,7 @@ class PromiseLifecycle(Lifecycle[Promise]):
         inside = snapshot.jobs_in.get(e.placement, ())
         return Target(guests=tuple(job.job_id for job in inside if job.state is not JobState.ENDED))
 
-    def refused(self, e: Promise, error: SlurmError) -> Phase | None:
+    def refused(self, e: Promise, command: Command, error: SlurmError) -> Phase | None:  # noqa: ARG002
         if e.state is not E.PLACING or error.retryable:
             return None
         why = f"Slurm does not reserve the nodes: {error}"

@@ -329,6 +329,9 @@ class Cycle:
                 if job.reservation == reservation.name:
                     backend.detach(job.job_id)
             backend.delete_reservation(reservation.name)
+            if isinstance(eviction, Eviction) and eviction.plan.pin:
+                waited_in = eviction.preemptor.partitions
+                backend.set_partitions(eviction.preemptor.job_id, waited_in, instead_of=(eviction.plan.pin,))
 
 
 def _may_be_in_vain(e: Eviction, now: datetime) -> bool:

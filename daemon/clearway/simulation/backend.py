@@ -152,6 +152,14 @@ class SimulatedBackend:
         if entry is not None:
             entry.job = replace(entry.job, reservation=None)
 
+    def set_partitions(self, job_id: str, partitions: tuple[str, ...], instead_of: tuple[str, ...]) -> None:
+        self._may("set_partitions")
+        entry = self._now().jobs.get(job_id)
+        if entry is None or entry.job.state is not JobState.PENDING or entry.job.partitions != instead_of:
+            return
+        entry.job = replace(entry.job, partitions=partitions)
+        self._cluster.schedule()
+
     def reservations(self) -> tuple[Reservation, ...]:
         return tuple(self._now().reservations.values())
 

@@ -10,9 +10,11 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from math import inf
 from typing import Any
 
+from clearway.eligibility.partitions import partition_holds_back
 from clearway.model.cluster import AdminLevel, Job, JobState, Node, Reservation
 from clearway.model.limits import Limits
 from clearway.simulation.file_system import FileSystem
@@ -35,7 +37,7 @@ class SimulatedCluster:
     reservations: dict[str, Reservation] = field(default_factory=dict)
     switch_of: dict[str, str] = field(default_factory=dict)  # node to leaf switch; empty: without topology
     admin_levels: dict[str, AdminLevel] = field(default_factory=dict)  # by user
-    limits: Limits = field(default_factory=Limits)  # shown; the scheduler here knows none
+    limits: Limits = field(default_factory=Limits)  # shown; of these the scheduler here knows who may use a partition
     next_id: int = 1
     file_system_mib_s: float = inf
     answers_after_s: float = 0.0  # how long a node that is brought back is NOT_RESPONDING; real ones up to a second
@@ -377,4 +379,16 @@ class SimulatedCluster:
         if len(names) < job.num_nodes:
             return ()
         fitting = [name for name in names if self.free.fits(entry, self.nodes[name], kept.memory_mib[name])]
-        return tuple(first_fit(job, fitting, list(self.nodes), self.switch_of))
+        if not self.limits.partitions:
+            return tuple(first_fit(job, fitting, list(self.nodes), self.switch_of))
+        for partition in filter(partial(self._admits, job), job.partitions):
+            inside = [name for name in fitting if partition in self.nodes[name].partitions]
+            if nodes := tuple(first_fit(job, inside, list(self.nodes), self.switch_of)):
+                entry.ran_in = partition
+                return nodes
+        return ()
+
+    def _admits(self, job: Job, name: str) -> bool:
+        """Whether a partition takes the job, which Slurm asks of each one that the job names when it is to start."""
+        partition = self.limits.partitions.get(name)
+        return partition is None or not partition_holds_back(job, partition, None, self.limits)

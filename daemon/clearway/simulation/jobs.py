@@ -49,6 +49,7 @@ class SimulatedJob:
     suspended_at: datetime | None = None
     gpus: dict[str, Counter[str]] = field(default_factory=dict)  # that it holds, by node and type
     held: bool = False  # it has saved itself, and its launcher waits for the requeue
+    ran_in: str = ""  # the partition that its newest run started in, where partitions differ in whom they admit
     stood_s: float = 0.0  # how long this run stood suspended: its time limit does not count that
 
     def become(self, state: JobState, raw_state: str = "", **fields: Any) -> None:

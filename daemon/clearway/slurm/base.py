@@ -130,6 +130,12 @@ class SlurmBackend(Protocol):
     def detach(self, job_id: str) -> None:
         """Take the job out of its reservation; a running job runs on."""
 
+    def set_partitions(self, job_id: str, partitions: tuple[str, ...], instead_of: tuple[str, ...]) -> None:
+        """Let the waiting job start in these partitions alone; nothing is done unless it waits in ``instead_of``.
+
+        Refused where Slurm does not admit the job's user there; then it waits in ``instead_of`` again.
+        """
+
     def reservations(self) -> tuple[Reservation, ...]: ...
 
     def limits(self, jobs: Sequence[Job]) -> Limits:

@@ -204,6 +204,35 @@ class JobChanges(ABC):
                 if not self._has_ended(error):
                     raise
 
+    def set_partitions(self, job_id: str, partitions: tuple[str, ...], instead_of: tuple[str, ...]) -> None:
+        found = self._look(job_id)
+        if found is None or found[0].state is not JobState.PENDING or found[0].partitions != instead_of:
+            return
+        try:
+            self._set_partitions(found[0], partitions)
+        except SlurmRefusedError:
+            # Slurm says no where a group or a node to submit from is not allowed, and makes the change all the same.
+            after = self._look(job_id)
+            if after is not None and after[0].state is JobState.PENDING and after[0].partitions == partitions:
+                self._set_partitions(after[0], instead_of)
+            raise
+
+    def _set_partitions(self, job: Job, partitions: tuple[str, ...]) -> None:
+        """By Slurm's command whatever the backend: pyslurm and slurmrestd cannot name the waiting tasks of an array."""
+        named = ",".join(map(checked, partitions))
+        argv = ["scontrol", "--oneliner", "update", f"JobId={self._waiting_name(job)}", f"Partition={named}"]
+        self._commands.change(argv)
+
+    def _waiting_name(self, job: Job) -> str:
+        """How scontrol names this waiting job, the component of its heterogeneous job, or the tasks that wait."""
+        if job.het_job_id is not None:
+            return f"{job.het_job_id}+{job.het_job_offset}"
+        if job.array_job_id is None or job.pending_tasks <= 1:
+            return _for_scontrol(job)
+        asked = ["squeue", "--all", "--local", "--noheader", "--states=PENDING", "--format=%K", f"--jobs={job.job_id}"]
+        waiting = [line.partition("%")[0] for line in self._commands.run(asked).split()]
+        return f"{job.array_job_id}_[{','.join(filter(None, waiting))}]"
+
 
 _SIGNAL = re.compile(r"[A-Z][A-Z0-9]*", re.ASCII)
 

@@ -11,14 +11,19 @@ from dataclasses import replace
 from datetime import datetime
 
 from clearway.model.cluster import Job
-from clearway.model.errors import SlurmError
+from clearway.model.errors import SlurmError, SlurmRefusedError
 from clearway.model.limits import Association, Limits, Partition, Qos
-from clearway.slurm.parse import FieldError, limits
+from clearway.slurm.parse import FieldError, limits, preempt
 from clearway.slurm.process import checked, is_name
+from clearway.slurm.releases import means_sub_accounts
 from clearway.slurm.site_settings import NEVER, Run
 
 SETTINGS_EVERY_S = 600.0
+GROUPS_EVERY_S = 60.0
 MOST_USERS = 100  # whose limits are read in one cycle
+_ASSOCIATIONS = ("scontrol", "--oneliner", "show", "assoc_mgr")
+# Whole paths: ``slurm.bin_dir`` is where Slurm's commands are.
+_GETENT, _ID = "/usr/bin/getent", "/usr/bin/id"
 
 
 class LimitReader:
@@ -26,10 +31,14 @@ class LimitReader:
 
     def __init__(self) -> None:
         self._settings_at = NEVER
+        self._version = ""
         self._enforced: frozenset[str] = frozenset()
         self._parents: dict[str, str] = {}
         self._flags: Mapping[str, frozenset[str]] = {}
         self._flags_at = NEVER
+        self._groups: dict[str, frozenset[str]] = {}  # user to groups of ``_allowed``
+        self._allowed: frozenset[str] = frozenset()
+        self._groups_at = NEVER
 
     def read(self, run: Run, jobs: Iterable[Job], now: datetime) -> Limits:
         """Those of the first jobs; ``Limits.users`` says of whose."""
@@ -46,7 +55,8 @@ class LimitReader:
         if not waiting:
             return Limits()
         if _due(self._settings_at, now):
-            self._enforced = limits.enforcement(run(["scontrol", "show", "config"]))
+            config = run(["scontrol", "show", "config"])
+            self._enforced, self._version = limits.enforcement(config), preempt.version(config)
             self._parents, self._settings_at = {}, now
         partitions = limits.read_partitions(run(["scontrol", "--oneliner", "show", "partition"]))
         found = Limits(
@@ -54,8 +64,13 @@ class LimitReader:
             enforced=not self._enforced.isdisjoint({"limits", "safe", "all"}),
             safe="safe" in self._enforced,
             users=frozenset(users),
+            sub_accounts=means_sub_accounts(self._version),
         )
         named = {name: partitions[name] for job in waiting for name in job.partitions if name in partitions}
+        found = replace(found, groups=self._groups_of(run, waiting, named, now))
+        by_account = any(each.allow_accounts is not None or each.deny_accounts for each in named.values())
+        if by_account and found.sub_accounts is not False and not found.enforced:
+            found = replace(found, parents=self._accounts(run, users))
         if found.enforced:
             qos = sorted({job.qos for job in waiting} | {each.qos for each in named.values()} - {""})
             associations, known = self._records(run, users, sorted({job.account for job in waiting} - {""}), qos)
@@ -70,17 +85,36 @@ class LimitReader:
         An account's record names the one above it. Those of other users are left out by Slurm, those of other accounts
         are asked for now and then alone: a site has thousands.
         """
-        asked = ["scontrol", "--oneliner", "show", "assoc_mgr", f"users={_list(users)}", "flags=assoc"]
         if not set(accounts) <= self._parents.keys():
-            every = limits.read_associations(run(asked))
-            self._parents = {each.account: each.parent for each in every if not each.user}
+            self._parents = self._accounts(run, users)
         above = list(dict.fromkeys(name for account in accounts for name in _above(account, self._parents)))
-        asked[-1] = f"accounts={_list(above)}"
+        asked = [*_ASSOCIATIONS, f"users={_list(users)}", f"accounts={_list(above)}"]
         text = run([*asked, *([f"qos={_list(qos)}", "flags=assoc,qos"] if qos else ["flags=assoc"])])
         found = limits.read_associations(text)
         if any(each.parent and each.parent not in above for each in found):
             self._parents = {}  # an account was moved: the next cycle asks for all again
         return tuple(found), limits.read_qos(text)
+
+    def _groups_of(
+        self, run: Run, jobs: Sequence[Job], named: Mapping[str, Partition], now: datetime
+    ) -> dict[str, frozenset[str]]:
+        """User to groups, of those that partitions allow and that their jobs name; asked as slurmctld asks, of NSS.
+
+        Not of Slurm: 24.11 lets any user's job name such a partition, and says nothing.
+        """
+        closed = {name: each.allow_groups for name, each in named.items() if each.allow_groups is not None}
+        users = {job.user for job in jobs if not closed.keys().isdisjoint(job.partitions)}
+        allowed = frozenset[str]().union(*closed.values())
+        if allowed != self._allowed or abs((now - self._groups_at).total_seconds()) >= GROUPS_EVERY_S:
+            self._groups, self._allowed, self._groups_at = {}, allowed, now
+        if new := sorted(users - self._groups.keys()):
+            self._groups |= _groups(run, new, allowed)
+        return {user: self._groups[user] for user in users}
+
+    def _accounts(self, run: Run, users: Sequence[str]) -> dict[str, str]:
+        """Each account with the one above it."""
+        every = limits.read_associations(run([*_ASSOCIATIONS, f"users={_list(users)}", "flags=assoc"]))
+        return {each.account: each.parent for each in every if not each.user}
 
     def _with_flags(
         self, run: Run, qos: Mapping[str, Qos], jobs: Sequence[Job], named: Mapping[str, Partition], now: datetime
@@ -95,6 +129,20 @@ class LimitReader:
         names = {job.qos for job in jobs} | qos.keys() if matters else qos.keys()
         known = {name: qos.get(name, Qos(name=name)) for name in names}
         return {name: replace(each, flags=self._flags.get(name)) for name, each in known.items()}
+
+
+def _groups(run: Run, users: Sequence[str], allowed: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Which of these groups each user is in; a user or a group that is not known is in none, and has none."""
+    by_gid: dict[str, set[str]] = {}
+    for group in sorted(allowed):
+        with suppress(SlurmRefusedError):
+            by_gid.setdefault(run([_GETENT, "group", checked(group)]).split(":")[2], set()).add(group)
+    found = dict.fromkeys(users, frozenset[str]())
+    for user in users:
+        with suppress(SlurmRefusedError):
+            gids = run([_ID, "-G", "--", checked(user)]).split()
+            found[user] = frozenset(group for gid in gids for group in by_gid.get(gid, ()))
+    return found
 
 
 def _flags_matter(job: Job, partition: Partition) -> bool:

@@ -28,18 +28,37 @@ class Release:
     clears_reason: bool
     # Whether `scontrol -o show node` has ReservationName=. Without it the state says RESERVED, and no name is known.
     names_reservation: bool
+    # Whether AllowAccounts and DenyAccounts of a partition mean the accounts below as well.
+    sub_accounts: bool
     # Whether `squeue --helpFormat` tells the columns. Where squeue refuses it, the columns of the oldest row count.
     tells_columns: bool
 
 
 TRIED = (  # the oldest first
     Release(
-        name="22.05", sharing_column="OverSubscribe", clears_reason=True, names_reservation=False, tells_columns=False
+        name="22.05",
+        sharing_column="OverSubscribe",
+        clears_reason=True,
+        names_reservation=False,
+        tells_columns=False,
+        sub_accounts=False,
     ),
     Release(
-        name="24.11", sharing_column="OverSubscribe", clears_reason=False, names_reservation=True, tells_columns=True
+        name="24.11",
+        sharing_column="OverSubscribe",
+        clears_reason=False,
+        names_reservation=True,
+        tells_columns=True,
+        sub_accounts=True,
     ),
-    Release(name="26.05", sharing_column="Exclusive", clears_reason=True, names_reservation=True, tells_columns=True),
+    Release(
+        name="26.05",
+        sharing_column="Exclusive",
+        clears_reason=True,
+        names_reservation=True,
+        tells_columns=True,
+        sub_accounts=True,
+    ),
 )
 OLDEST, NEWEST = TRIED[0].name, TRIED[-1].name
 
@@ -56,6 +75,15 @@ def sharing_column(known: str) -> str:
     return next(
         (row.sharing_column for row in reversed(TRIED) if row.sharing_column in columns), TRIED[0].sharing_column
     )
+
+
+def means_sub_accounts(version: str) -> bool | None:
+    """``Release.sub_accounts`` of a version; None between two rows that differ, and where no version is known."""
+    release = release_of(version)
+    before = [row.sub_accounts for row in TRIED if release and row.name <= release]
+    after = [row.sub_accounts for row in TRIED if release and row.name >= release]
+    around = {*before[-1:], *after[:1]}
+    return around.pop() if len(around) == 1 else None
 
 
 def only_observed(version: str, act_on_release: str | None = None) -> str:

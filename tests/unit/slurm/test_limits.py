@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clearway.eligibility.limits import Later, holds_back
+from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import SlurmRefusedError
 from clearway.model.limits import Cap, LimitKind, Partition
-from clearway.slurm.limits import MOST_USERS, SETTINGS_EVERY_S, LimitReader
+from clearway.slurm.limits import GROUPS_EVERY_S, MOST_USERS, SETTINGS_EVERY_S, LimitReader
 from clearway.slurm.parse import FieldError
 from clearway.slurm.parse.limits import enforcement, read_associations, read_partitions, read_qos, read_qos_flags
 from tests.builders import NOW, urgent_job
@@ -206,6 +208,47 @@ def test_flags_are_asked_for_only_where_they_matter_and_once() -> None:
         limits = reader.read(answers, [JOB], NOW)
         assert limits.qos["urgent"].flags is None  # slurmdbd is down: not known
     assert sum("sacctmgr" in each for each in large.asked) == 1
+
+
+def test_groups_are_asked_for_only_where_a_partition_allows_some_and_once_a_minute() -> None:
+    slurm, reader = Slurm(), LimitReader()
+    reader.read(slurm, [JOB], NOW)
+    assert not any("getent" in each for each in slurm.asked)
+    closed = PARTITION.replace("AllowGroups=ALL", "AllowGroups=tsunami,gone")
+    asked = list[str]()
+
+    def answers(argv: Sequence[str]) -> str:
+        asked.append(" ".join(argv))
+        match argv[0]:
+            case "/usr/bin/getent" if argv[-1] == "tsunami":
+                return "tsunami:x:4711:carol\n"
+            case "/usr/bin/getent":
+                raise SlurmRefusedError("getent: exit status 2")
+            case "/usr/bin/id":
+                return {"bob": "100 4711\n", "eve": "100 471\n"}[argv[-1]]
+        return closed if "partition" in argv else slurm(argv)
+
+    jobs = [JOB, replace(JOB, user="eve"), replace(JOB, user="dan", partitions=("batch",))]
+    for later in (0, GROUPS_EVERY_S - 1, GROUPS_EVERY_S):
+        limits = reader.read(answers, jobs, NOW + timedelta(seconds=later))
+        assert limits.groups == {"bob": frozenset({"tsunami"}), "eve": frozenset()}
+    assert asked.count("/usr/bin/getent group tsunami") == asked.count("/usr/bin/id -G -- eve") == 2
+
+
+@pytest.mark.parametrize(("version", "means"), [("22.05.8", False), ("23.11.4", None), ("24.11.5", True)])
+def test_whether_an_account_stands_for_those_below_it_is_the_releases(version: str, means: bool | None) -> None:
+    slurm = Slurm(enforce="associations")
+    closed = PARTITION.replace("AllowAccounts=ALL", "AllowAccounts=top")
+
+    def answers(argv: Sequence[str]) -> str:
+        text = slurm(argv)
+        return closed if "partition" in argv else text + f"SLURM_VERSION = {version}\n" * ("config" in argv)
+
+    limits = LimitReader().read(answers, [JOB], NOW)
+    assert limits.sub_accounts is means
+    assert (limits.parents.get("phys") == "top") is (means is not False)
+    held = holds_back(JOB, "urgent", limits, Later(ClusterSnapshot(taken_at=NOW, jobs=(), nodes=())))
+    assert bool(held) is not (means is True)
 
 
 @pytest.mark.parametrize("user", ["a,b", "x y", "", "-u"])

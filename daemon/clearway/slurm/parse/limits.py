@@ -157,6 +157,10 @@ def _partition(record: Mapping[str, str]) -> Partition:
         deny_accounts=_names(record, "DenyAccounts") or frozenset(),
         allow_qos=_names(record, "AllowQos"),
         deny_qos=_names(record, "DenyQos") or frozenset(),
+        allow_groups=_names(record, "AllowGroups"),
+        allow_alloc_nodes="" if record.get("AllocNodes", "ALL") == "ALL" else record["AllocNodes"],
+        root_only=record.get("RootOnly") == "YES",
+        reservations_only=record.get("ReqResv") == "YES",
         weighted="TRESBillingWeights" in record,
     )
 
