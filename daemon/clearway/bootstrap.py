@@ -14,6 +14,7 @@ from clearway.drain.lifecycle import DrainLifecycle
 from clearway.drain.rolling_controller import RollingController
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
+from clearway.execution.breaker import Breaker
 from clearway.execution.cycle_context import PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.gate import Gate
@@ -141,6 +142,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
     outbox = Outbox(config.notify, store, parts.bell)
     operations = OpenOperations(store, outbox)
     suppression, pauses = Suppression(store), UserPauses(store, outbox.loop_found)
+    breaker = Breaker(store, outbox.stopped)
     quarantine = Quarantine(parts.clock, emit)
     basis = PlanningBasis(
         parts.planner,
@@ -187,6 +189,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         operations,
         suppression,
         pauses,
+        breaker,
         executor,
         drains,
         rolling,
@@ -204,6 +207,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         operations,
         suppression,
         pauses,
+        breaker,
         executor,
         drains,
         rolling,

@@ -6,6 +6,7 @@ from building import HANGS, NOTHING, SILENT, Lines, Number, Panel, Rows, counted
 from grafana_foundation_sdk.models.common import BigValueTextMode
 
 _MISSED = f"sum(increase({of('clearway_deadlines_missed_total')}[$__range]))"
+_HOLDS = (("halted", 4), ("stopped", 2), ("paused", 1))
 _MODE = (
     f"{of('clearway_mode', mode='observe')} == 1 or 2 * {of('clearway_mode', mode='approve')} == 2 "
     f"or 3 * {of('clearway_mode', mode='automatic')} == 3"
@@ -44,12 +45,17 @@ ALIVE: tuple[Panel, ...] = (
     ),
     Number(
         title="Commands to Slurm",
-        text="Whether Clearway gives Slurm commands. No unit: 0 (given) as usual, 1 (paused) no new plans, 2 and "
-        "more (HALTED) no command at all.",
-        queries=((f"2 * max({fresh(of('clearway_halted'))}) + max({fresh(of('clearway_paused'))})", ""),),
+        text="Whether Clearway gives Slurm commands. No unit: 0 (given) as usual, 1 (paused) no new plans, 2 and 3 "
+        "(STOPPED) none, as nodes were lost after jobs had left them, 4 and more (HALTED) no command at all.",
+        queries=((" + ".join(f"{size} * max({fresh(of(f'clearway_{what}'))})" for what, size in _HOLDS), ""),),
         empty=HANGS,
         steps=((None, "red"), (0, "green"), (1, "orange"), (2, "red")),
-        words=((0, "given", "green"), (1, "paused", "orange"), (2, "HALTED", "red"), (3, "HALTED", "red")),
+        words=(
+            (0, "given", "green"),
+            (1, "paused", "orange"),
+            *((number, "STOPPED", "red") for number in (2, 3)),
+            *((number, "HALTED", "red") for number in (4, 5, 6, 7)),
+        ),
         link="now Now",
     ),
     Number(

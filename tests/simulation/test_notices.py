@@ -157,3 +157,19 @@ def test_a_loop_is_told_once(make: Callable[..., World]) -> None:
     for _ in range(3):  # as where the daemon died before it had stored the pause
         world.loop._cycle.pauses._tell("ursula", pause, world.clock.now())
     assert len(told(world, NoticeKind.LOOP)) == 2  # webhook and mail
+
+
+def test_operators_are_told_once_that_everything_has_stopped_and_how_to_go_on(make: Callable[..., World]) -> None:
+    world = make(candidates={"min_runtime": 0})
+    for number in range(1, 9):
+        world.submit(Program(work_s=50_000.0, exit_s=0.5), on=(f"n{number}",), ran_s=1_000)
+    world.cluster.epilog_fails = True
+    world.urgent(1)
+    world.run_until(lambda: bool(told(world, NoticeKind.STOPPED)), limit_s=120)
+    for _ in range(60):
+        world.tick()
+    notices = told(world, NoticeKind.STOPPED)
+    assert {each.channel for each in notices} == {Channel.WEBHOOK, Channel.MAIL}
+    assert len(notices) == 2
+    assert all("Epilog error" in each.about["why"] for each in notices)
+    assert world.config.notify.texts.stopped.endswith("clearway resume")

@@ -22,6 +22,7 @@ def health_of(daemon: Context) -> schemas.Health:
         mode=config.daemon.mode,
         paused=report is not None and report.paused,
         halted="" if report is None else report.halted,
+        stopped="" if report is None else report.stopped,
         only_observes="" if report is None else report.only_observes,
         standby=report is not None and report.standby,
         last_cycle_age_s=age_s,

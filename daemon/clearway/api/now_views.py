@@ -115,5 +115,5 @@ def shown(report: CycleReport) -> tuple[object, ...]:
             for e in report.open_evictions
         ),
         tuple((each.rolling_id, each.state) for each in report.rolling_drains),
-        (report.paused, report.halted, report.standby, report.clock_doubt, report.only_observes),
+        (report.paused, report.halted, report.stopped, report.standby, report.clock_doubt, report.only_observes),
     )

@@ -368,6 +368,7 @@ class Health(Answer):
     mode: Mode
     paused: bool
     halted: str = Field(description="why no command is given to Slurm; empty: commands are given")
+    stopped: str = Field(description="why no job is made to leave until an operator resumes; empty: jobs may be")
     only_observes: str = Field(description="why nothing is begun with this release of Slurm; empty: as mode says")
     standby: bool
     last_cycle_age_s: float = Field(description="time since the last successful cycle, else since the start, seconds")

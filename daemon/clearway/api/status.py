@@ -8,6 +8,7 @@ from clearway.api import schemas as s
 from clearway.api import views
 from clearway.api.status_schemas import StatusView
 from clearway.config.configuration import DaemonConfig
+from clearway.execution.breaker import BREAKER
 from clearway.execution.gate import Gate
 from clearway.model.operations import Operation
 from clearway.store.base import BACKEND, PAUSED, STATUS, Store
@@ -43,6 +44,7 @@ def read_status(
         slurm_version=kept.get("slurm_version", ""),
         only_observes=kept.get("only_observes", ""),
         paused=bool(store.get_value(PAUSED)),
+        stopped=(store.get_value(BREAKER) or {}).get("stopped", ""),
         halted=Gate(store, config.halt_file).closed(),
         waiting_preemptors=kept.get("waiting_preemptors", 0),
         waiting=tuple(_waiting(each, now) for each in kept.get("waiting", ())),

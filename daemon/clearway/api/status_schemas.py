@@ -27,6 +27,7 @@ class StatusView(Answer):
     )
     paused: bool = Field(description="whether an operator has paused the daemon")
     halted: str = Field(description="why no command is given to Slurm; empty: commands are given")
+    stopped: str = Field(description="why no job is made to leave until an operator resumes; empty: jobs may be")
     waiting_preemptors: int = Field(description="urgent jobs that waited in its last cycle")
     waiting: tuple[PreemptorView, ...] = Field(description="the first 100 of them, most pressing first")
     left_to_slurm: dict[ObstacleCode, int] = Field(

@@ -1,5 +1,6 @@
 """``clearway status``: whether a daemon runs, in which mode, what waits, and what is under way."""
 
+from collections.abc import Iterator
 from datetime import datetime
 
 import typer
@@ -52,12 +53,8 @@ def _show(found: StatusView, now: datetime, output: str) -> None:
         acts = "" if found.only_observes else "; Clearway acts on this release as its mode says"
         version = found.slurm_version or "of a version that is not known"
         out.print(visible(f"Slurm {version} through {found.backend}{why}{acts}."))
-    if found.only_observes:
-        out.print(Text(visible(f"It only observes, whatever its mode: {found.only_observes}."), style="bold yellow"))
-    if found.halted:
-        out.print(Text(visible(f"No command is given to Slurm: {found.halted}."), style="bold red"))
-    if found.paused:
-        out.print(Text("Paused: nothing new is begun.", style="bold yellow"))
+    for style, text in _holds(found):
+        out.print(Text(visible(text), style=style))
     if found.waiting:
         more = found.waiting_preemptors - len(found.waiting)
         title = "Urgent jobs that wait" + (f" (the most pressing ones, and {more} more)" if more > 0 else "")
@@ -88,6 +85,21 @@ def _show(found: StatusView, now: datetime, output: str) -> None:
         out.print(f"Rolling drain {each.rolling_id}, {each.at_once} at once: {turns}.")
     if not (found.waiting or found.open_evictions or found.rolling_drains):
         out.print("Nothing is planned or under way, and no urgent job waits.")
+
+
+def _holds(found: StatusView) -> Iterator[tuple[str, str]]:
+    """What keeps it from acting as its mode says: style and sentence."""
+    if found.only_observes:
+        yield "bold yellow", f"It only observes, whatever its mode: {found.only_observes}."
+    if found.halted:
+        yield "bold red", f"No command is given to Slurm: {found.halted}."
+    if found.stopped:
+        yield (
+            "bold red",
+            f"Stopped: {found.stopped}. No job is made to leave. Look at these nodes, then: clearway resume",
+        )
+    if found.paused:
+        yield "bold yellow", "Paused: nothing new is begun."
 
 
 def _headline(found: StatusView, now: datetime) -> Text:

@@ -155,6 +155,10 @@ class TextsConfig(Section):
         "a plan waits for approval",
     )
     loop: OperatorText = key("Plans wait for approval until {until}: {why}. clearway resume", "a loop was found")
+    stopped: OperatorText = key(
+        "No job leaves for urgent jobs any more: {why}. Look at these nodes, then: clearway resume",
+        "nodes were lost after jobs had left them",
+    )
     late: OperatorText = key(
         "Operation {eviction_id} has missed its deadline {deadline}: {why}. {what}", "a deadline was missed"
     )

@@ -114,8 +114,11 @@ def switches(case: Case) -> Iterator[Result]:
         return
     kept = case.database if health is None else None
     halted = health.halted if health is not None else told(kept and kept.halted_by)
+    stopped = health.stopped if health is not None else kept.stopped if kept is not None else ""
     if halted:
         yield fault(f"the stop switch is on: {halted}; no command is given to Slurm", "clearway unhalt")
+    elif stopped:
+        yield fault(f"no job is made to leave: {stopped}", "look at these nodes, then: clearway resume")
     elif health is not None and health.status == "stale":
         yield fault(
             f"no cycle has succeeded for {health.last_cycle_age_s:.0f} s", "journalctl -u clearway -n 50 says why"

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import make_url, text
 
 from clearway.config.configuration import Config
+from clearway.execution.breaker import BREAKER
 from clearway.model.errors import StoreError
 from clearway.promise.calendar_memory import CALENDAR, CalendarMemory
 from clearway.store import kept_rows, lease_rows, migrate, request_rows
@@ -24,6 +25,7 @@ class DatabaseFacts:
     clock: datetime | None = None
     halted_by: str = ""  # as requests say; empty: nobody, or the tables are not this version's
     paused: bool = False
+    stopped: str = ""  # why no job is made to leave any more; empty: jobs may be, or as above
     calendar: CalendarMemory | None = None  # None: no calendar has been followed, or as above
 
 
@@ -57,6 +59,7 @@ def read_database(config: Config) -> DatabaseFacts | None:
                 clock=clock,
                 halted_by=request_rows.halted_by(connection),
                 paused=bool(kept_rows.value(connection, PAUSED)),
+                stopped=(kept_rows.value(connection, BREAKER) or {}).get("stopped", ""),
                 calendar=CalendarMemory.of(kept_rows.value(connection, CALENDAR)),
             )
     finally:

@@ -137,6 +137,9 @@ class Commander:
 
     def _pin(self, e: Operation, *, pinned: bool) -> None:
         if isinstance(e, Eviction) and e.plan.pin:
+            job = None if pinned else self._backend.job(e.preemptor.job_id)
+            if job is not None and job.reservation not in (None, e.placement):
+                return  # another eviction's by now
             free, one = e.preemptor.partitions, (e.plan.pin,)
             wanted, before = (one, free) if pinned else (free, one)
             self._backend.set_partitions(e.preemptor.job_id, wanted, instead_of=before)

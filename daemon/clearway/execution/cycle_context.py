@@ -32,6 +32,7 @@ class CycleContext:
     alive: Callable[[], None] = lambda: None  # called between any two pieces of work, for the watchdog
     only_observes: str = ""  # why nothing is begun with this release of Slurm; ``config`` is in observe mode then
     halted: str = ""  # why no command may be given to Slurm, half a sentence; such a cycle counts as paused too
+    stopped: str = ""  # why no job may be made to leave (``execution.breaker``); such a cycle counts as paused too
     reservations: tuple[Reservation, ...] = ()  # empty when nothing under way needed them
     limits: Limits | None = None  # on the jobs that are planned for, or that others leave for; None: not asked for
     # What the executor adds for the operation that it carries on:
@@ -44,6 +45,12 @@ class CycleContext:
         if self.only_observes:
             return f"Clearway only observes: {self.only_observes}"
         return "the daemon only observes (daemon.mode)" if self.config.daemon.mode is Mode.OBSERVE else ""
+
+    @property
+    def waits_why(self) -> str:
+        """Why no job is made to leave in this cycle, for people; empty where jobs may be."""
+        stopped = self.stopped and f"stopped: {self.stopped}; clearway resume goes on"
+        return self.halted or stopped or ("paused" if self.paused else "")
 
     def reservation(self, name: str) -> Reservation | None:
         return next((each for each in self.reservations if each.name == name), None)

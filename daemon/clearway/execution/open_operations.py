@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from clearway.model.errors import UnknownEvictionError
 from clearway.model.notice import Notice
 from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Promise, Relocation, Usage
+from clearway.model.outcome import OutcomeCode
 from clearway.model.rolling import RollingDrain
 from clearway.model.steps import StepLog
 from clearway.model.taking import Taking
@@ -84,9 +85,14 @@ class OpenOperations:
     def by_preemptor(self) -> dict[str, Eviction]:
         """The eviction for each waiting job, by the job's id.
 
-        Of an array those tasks that still wait when others have started are planned for anew.
+        Of an array those tasks that still wait when others have started are planned for anew, as is a job whose nodes
+        were lost once an operator has looked: until then nothing is planned.
         """
-        evictions = (each for each in self._open.values() if isinstance(each, Eviction))
+        evictions = (
+            each
+            for each in self._open.values()
+            if isinstance(each, Eviction) and each.outcome_code is not OutcomeCode.NODES_LOST
+        )
         return {
             each.preemptor.job_id: each
             for each in evictions

@@ -26,6 +26,7 @@ class AuditKind(StrEnum):
     TAKEOVER = "takeover"  # another daemon acts from now on
     HALT = "halt"  # the daemon saw the stop switch, by request or by file, or that it is gone
     USER_PAUSE = "user_pause"  # by the daemon itself: plans for a user's urgent jobs wait for approval, or none is made
+    STOPPED = "stopped"  # by the daemon itself: nodes were lost after jobs had left them (clearway resume)
     TOKEN = "token"  # noqa: S105 - `clearway token` has made one
     RESTORE = "restore"  # the database was made from a backup; names the head of the trail that this one replaced
     REFUSED = "refused"  # a login failed, or a role did not suffice

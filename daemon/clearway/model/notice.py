@@ -23,6 +23,7 @@ class NoticeKind(StrEnum):
     HELD = "held"  # it waits held in the queue, until somebody releases it
     APPROVAL = "approval"  # a plan waits for approval
     LOOP = "loop"  # jobs leave again and again without an end to it
+    STOPPED = "stopped"  # no job leaves any more: nodes were lost after others had left them
     LATE = "late"  # a deadline was missed
 
 

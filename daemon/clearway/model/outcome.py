@@ -21,6 +21,7 @@ class OutcomeCode(StrEnum):
     NOT_POSSIBLE = "not_possible"  # jobs cannot leave
     NOT_MOVED = "not_moved"  # a job did not leave, or cannot come back by itself
     CALLED_OFF = "called_off"  # the cluster is not as planned any more, or something more urgent came
+    NODES_LOST = "nodes_lost"  # nodes took no jobs any more once others had left them, and everything was stopped
     CANCELLED = "cancelled"  # by an operator
     WITHDRAWN = "withdrawn"  # the event of a promise has left the calendar
     SUPERSEDED = "superseded"  # it was never carried out
@@ -31,6 +32,7 @@ _BEGINNINGS = {
     OutcomeCode.NOT_POSSIBLE: "Not drained: ",
     OutcomeCode.NOT_KEPT: "Not kept: ",
     OutcomeCode.CALLED_OFF: "Called off: ",
+    OutcomeCode.NODES_LOST: "Called off: ",
     OutcomeCode.SUPERSEDED: "Not carried out: ",
 }
 

@@ -31,6 +31,7 @@ class CycleReport:
     rolling_drains: tuple[RollingDrain, ...] = ()  # those that are open
     paused: bool = False
     halted: str = ""  # why no command is given to Slurm; empty where commands are given
+    stopped: str = ""  # why no job is made to leave any more, until an operator has looked; empty: jobs may be
     only_observes: str = ""  # why nothing new is begun with this release of Slurm; empty: what daemon.mode says
     standby: bool = False
     database_bytes: int = 0  # 0: not asked for yet

@@ -65,6 +65,14 @@ class Outbox:
         if found and self._store.add_notices(found):
             self._bell.ring()
 
+    def stopped(self, why: str, now: datetime) -> None:
+        """Operators are told that nothing is begun any more."""
+        facts = {"why": why, "at": shown_time(now)}
+        key = f"stopped {now:%Y%m%dT%H%M%S}"
+        found = [each for each in for_operators(NoticeKind.STOPPED, key, facts, now) if self._wanted(each)]
+        if found and self._store.add_notices(found):
+            self._bell.ring()
+
     def _wanted(self, notice: Notice) -> bool:
         config, of_job = self._config, notice.kind in ABOUT_JOBS
         match notice.channel:

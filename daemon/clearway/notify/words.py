@@ -22,6 +22,7 @@ _SUBJECTS = {
     NoticeKind.HELD: "job {job_id} is held in the queue",
     NoticeKind.APPROVAL: "operation {eviction_id} waits for approval",
     NoticeKind.LOOP: "jobs leave again and again",
+    NoticeKind.STOPPED: "no job leaves for urgent jobs any more",
     NoticeKind.LATE: "operation {eviction_id} has missed its deadline",
 }
 

@@ -117,11 +117,7 @@ class PreemptionController:
             eviction = by_preemptor.get(preemptor.job.job_id)
             if eviction is not None and (preemptor.job.job_id not in outdated or context.paused):
                 waiting.append(_served(preemptor, eviction))
-            elif (
-                why := self._left_alone(preemptor.job, context)
-                or context.halted
-                or ("paused" if context.paused else None)
-            ):
+            elif why := self._left_alone(preemptor.job, context) or context.waits_why:
                 waiting.append(Waiting(preemptor, None, why))
             else:
                 fresh.append(preemptor)

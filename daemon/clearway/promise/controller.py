@@ -111,7 +111,7 @@ class PromiseController:
         if now >= e.order.until:
             self._end(e, now)
             return
-        why = context.nothing_begun or context.halted or ("paused" if context.paused else "")
+        why = context.nothing_begun or context.waits_why
         plan = NoPlan(why) if why else self._plan(e, context)
         if plan is None:
             return

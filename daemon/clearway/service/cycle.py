@@ -16,6 +16,7 @@ from clearway.drain.rolling_controller import RollingController
 from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
+from clearway.execution.breaker import BREAKER, Breaker
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.gate import Gate, told
@@ -79,6 +80,7 @@ class Cycle:
     operations: OpenOperations
     suppression: Suppression
     pauses: UserPauses
+    breaker: Breaker
     executor: Executor
     drains: DrainController
     rolling: RollingController
@@ -114,7 +116,8 @@ class Cycle:
         clock = self.parts.clock
         began, now, seen = clock.monotonic(), clock.now(), clock.steady()
         leads = self.leadership.begin_cycle(self.config.daemon)
-        stored = self.operations.refresh(now, PAUSED, SUPPRESSED, USER_PAUSES, HALTED)
+        stored = self.operations.refresh(now, PAUSED, SUPPRESSED, USER_PAUSES, HALTED, BREAKER)
+        self.breaker.refresh(stored.values.get(BREAKER))
         self.suppression.refresh(stored.values.get(SUPPRESSED))
         self.pauses.refresh(stored.values.get(USER_PAUSES))
         self.leadership.look()
@@ -159,6 +162,7 @@ class Cycle:
             rolling_drains=rolling,
             paused=context.paused,
             halted=context.halted,
+            stopped=self.breaker.stopped,
             only_observes=only_observes,
             standby=self.leadership.epoch is None,
             epoch=self.leadership.epoch,
@@ -203,8 +207,9 @@ class Cycle:
 
         Where Clearway only observes no job is asked to leave any more; plans are made all the same, and proposed.
         """
-        if context.halted:
-            context = replace(context, paused=True)
+        self._look_for_lost_nodes(context)
+        if context.halted or self.breaker.stopped:
+            context = replace(context, paused=True, stopped=self.breaker.stopped)
         self.preemption.silent.observe(context.snapshot.nodes, context.now)
         self.basis.leave_times.observe(self.operations.all())
         part = self.quarantine.attempt_part
@@ -224,6 +229,13 @@ class Cycle:
         part("moves", lambda: self.relocation.update(context, urgent=urgent))
         self._keep_house(context)
         return waiting, rolling
+
+    def _look_for_lost_nodes(self, context: CycleContext) -> None:
+        """Where that stops everything, urgent jobs do not go on waiting in placements over nodes that are lost."""
+        self.breaker.look(self.operations.all(), context.snapshot, context.now)
+        for e in self.operations.all() if self.breaker.stopped else ():
+            if isinstance(e, Eviction) and e.state.before_start and self.breaker.lost_by(e):
+                self.executor.cancel(e, context.now, Outcome(OutcomeCode.NODES_LOST, self.breaker.stopped))
 
     def _record_history(self, context: CycleContext, followed: Sequence[Operation]) -> None:
         history, snapshot = self.parts.history, context.snapshot

@@ -7,6 +7,7 @@ from clearway.drain.controller import DrainController
 from clearway.drain.request import DrainRequest, read_request
 from clearway.drain.rolling_controller import RollingController
 from clearway.eligibility.authorization import may_not_approve
+from clearway.execution.breaker import Breaker
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
 from clearway.execution.gate import told
@@ -44,6 +45,7 @@ class RequestHandler:
     operations: OpenOperations
     suppression: Suppression
     pauses: UserPauses
+    breaker: Breaker
     executor: Executor
     drains: DrainController
     rolling: RollingController
@@ -92,6 +94,7 @@ class RequestHandler:
                 self.store.set_value(PAUSED, pause)
                 if not pause:
                     self.pauses.end(context.now)
+                    self.breaker.end()
                 return Answer(sentence="paused" if pause else "resumed")
             case RequestKind.HALT | RequestKind.UNHALT:
                 halt = request.kind == RequestKind.HALT

@@ -40,6 +40,8 @@ class SimulatedCluster:
     limits: Limits = field(default_factory=Limits)  # shown; of these the scheduler here knows who may use a partition
     next_id: int = 1
     file_system_mib_s: float = inf
+    epilog_fails: bool = False  # it drains each node that a job leaves
+    unkillable_s: float | None = None  # no job dies of the signal: so long after it Slurm drains the nodes, and goes on
     answers_after_s: float = 0.0  # how long a node that is brought back is NOT_RESPONDING; real ones up to a second
     oversubscribed: list[str] = field(default_factory=list)  # jobs that were resumed over others, as Slurm lets them
     _answers_at: dict[str, datetime] = field(default_factory=dict)  # nodes that were brought back, and when they answer
@@ -228,6 +230,7 @@ class SimulatedCluster:
             self._leave_nodes(entry, "CANCELLED")
             return
         self.free.give_back(entry)
+        self._after_the_job(entry)
         entry.epoch += 1
         eligible = self.now + timedelta(seconds=REQUEUE_DELAY_S)
         entry.become(JobState.PENDING, reason="BeginTime", nodes=(), start_time=None, eligible_time=eligible)
@@ -246,9 +249,18 @@ class SimulatedCluster:
             self._file_system.forget(entry.job.job_id)
             self._foresee_write()
 
+    def _after_the_job(self, entry: SimulatedJob) -> None:
+        why = "Kill task failed" if self.unkillable_s is not None else "Epilog error" if self.epilog_fails else ""
+        for name in entry.job.nodes if why else ():
+            node = self.nodes[name]
+            if node.available:
+                self.nodes[name] = replace(node, available=False, raw_state="IDLE+DRAIN", reason=why)
+
     def _leave_nodes(self, entry: SimulatedJob, raw_state: str) -> None:
         self._stop_running(entry)
         self.free.give_back(entry)
+        if self.epilog_fails:
+            self._after_the_job(entry)
         entry.ended_at = self.now
         entry.become(JobState.ENDED, raw_state)
 
@@ -261,7 +273,8 @@ class SimulatedCluster:
         entry.requeued = requeue
         # Slurm counts when it requeues, not when it starts again.
         entry.become(JobState.COMPLETING, restart_count=entry.job.restart_count + requeue)
-        self._after(min(entry.program.exit_s, self.kill_wait_s), "gone", entry)
+        dies_s = min(entry.program.exit_s, self.kill_wait_s) if self.unkillable_s is None else self.unkillable_s
+        self._after(dies_s, "gone", entry)
 
     def withdraw(self, entry: SimulatedJob) -> None:
         """Take a waiting job out of the queue."""

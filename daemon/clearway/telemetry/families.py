@@ -114,6 +114,7 @@ _GAUGES = {
         "Jobs in the newest snapshot whose Comment begins with clearway: but cannot be read; it counts as none."
     ),
     "paused": "1 while an operator has paused the daemon, else 0.",
+    "stopped": "1 while no job is made to leave because nodes were lost after others had (clearway resume), else 0.",
     "halted": "1 while no command is given to Slurm (clearway halt, or the file daemon.halt_file), else 0.",
     "only_observes": "1 while Clearway begins nothing because it does not know the release of Slurm, else 0.",
     "standby": "1 while another daemon holds the lease on the database, else 0.",

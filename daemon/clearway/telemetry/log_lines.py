@@ -55,6 +55,7 @@ class LogLines:
         self._epoch: int | None = None
         self._clock_doubt = ""
         self._only_observes = ""
+        self._stopped = ""
         self._signature: tuple[object, ...] | None = None
         self._spoke_at: datetime | None = None
         self._failure: tuple[str, datetime, int] | None = None
@@ -83,6 +84,12 @@ class LogLines:
             else:
                 self._log.info("Clearway acts again as daemon.mode says", slurm=report.snapshot.slurm_version)
             self._only_observes = report.only_observes
+        if report.stopped != self._stopped:
+            if report.stopped:
+                self._log.error("no job is made to leave any more", why=report.stopped, next="clearway resume")
+            else:
+                self._log.info("jobs may be made to leave again")
+            self._stopped = report.stopped
         self._tell_unread(report)
         self._tell_waiting(report.waiting)
         self._tell_evictions(report)
@@ -111,6 +118,7 @@ class LogLines:
             open_evictions=len(report.open_evictions),
             paused=report.paused or None,
             halted=report.halted or None,
+            stopped=report.stopped or None,
             standby=report.standby or None,
             skipped_records=len(report.snapshot.skipped) or None,
             seconds=report.seconds,

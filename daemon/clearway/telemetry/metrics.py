@@ -110,6 +110,7 @@ class _DaemonMetrics:
         self._families.set("last_cycle_timestamp_seconds", self._wall.now().timestamp())
         self._families.add("slurm_queries", snapshot.queries)
         self._families.set("paused", report.paused)
+        self._families.set("stopped", bool(report.stopped))
         self._families.set("halted", bool(report.halted))
         self._families.set("only_observes", bool(report.only_observes))
         self._families.set("standby", report.standby)

@@ -25,6 +25,7 @@ function Alarms({ now, stale }) {
   const { health } = now;
   const found = [
     health.halted && ["bad", "Halted.", `No command is given to Slurm: ${health.halted}`],
+    health.stopped && ["bad", "Stopped.", `No job is made to leave any more: ${health.stopped}. Look at these nodes, then resume.`],
     (stale || health.status === "stale") && ["bad", "Stale.", "No cycle has succeeded for a while. What is shown is old. The daemon's log says why."],
     now.clock_doubt && ["bad", "The clock is in doubt.", now.clock_doubt],
     health.only_observes && ["asks", "Only observing.", `Nothing is begun with this release of Slurm: ${health.only_observes}`],
@@ -35,7 +36,7 @@ function Alarms({ now, stale }) {
 }
 
 function Switches({ health }) {
-  const pause = health.paused
+  const pause = health.paused || health.stopped
     ? html`<${Act} label="Resume" path="resume" title="Resume" does=${html`<p>Clearway plans and acts again, in mode ${health.mode}.</p>`} />`
     : html`<${Act} label="Pause" path="pause" title="Pause" does=${html`<p>Clearway begins nothing new. What is under way is followed to its end. Urgent jobs that wait then get no room.</p>`} />`;
   const halt = health.halted
