@@ -70,7 +70,6 @@ def test_one_that_its_urgent_partition_admits_starts_there(world: World, partiti
 
 def test_a_partition_that_slurm_refuses_after_all_leaves_the_job_as_it_was(world: World) -> None:
     """It is left to Slurm for good: another plan would be refused again."""
-
     world.cluster.limits = Limits()
     calls: list[str] = []
 

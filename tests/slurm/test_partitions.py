@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from clearway.model.operations import EvictionState
+from clearway.slurm.releases import means_sub_accounts
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import skip_without_accounting
 from tests.slurm.daemon import RunningDaemon, config_text, install_programs, saver_script
@@ -23,7 +24,6 @@ from tests.slurm.urgent import SCRIPT, let_go
 VICTIM, STRANGER, ADMITTED = "cwalice", "cwbob", "cwdaemon"
 CYCLES = 8
 OF_THE_JOB = ("JobId", "Partition", "ReservationName", "Priority", "Nice", "QOS", "Account", "TimeLimit", "Features")
-HIERARCHICAL = slurm_version() >= (24, 5)  # AllowAccounts and DenyAccounts mean the accounts below as well
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,14 @@ CASES = {
     "reserved": Case("ReqResv=YES", admitted=None),
     "elsewhere": Case("AllocNodes=elsewhere", admitted=None),
     # The stranger's other account is below cw: the one that is allowed, and denied, in the others' stead.
-    "above": Case("AllowAccounts=cw", ("-A", "low"), () if not HIERARCHICAL else ("-A", "low")),
+    "above": Case("AllowAccounts=cw", ("-A", "low"), ("-A", "low")),
     "deniedabove": Case("DenyAccounts=cw", ("-A", "low"), ("-A", "low")),
 }
-# On newer releases an account below an allowed one is admitted, and one below a denied one is not.
-SHUT_OUT = {name: case for name, case in CASES.items() if name != ("above" if HIERARCHICAL else "deniedabove")}
-SERVED = {
-    name: case
-    for name, case in CASES.items()
-    if case.admitted is not None and not name.endswith("above" if not HIERARCHICAL else "deniedabove")
-}
+
+
+def sub_accounts() -> bool:
+    """Whether AllowAccounts and DenyAccounts mean the accounts below as well: a row of what releases do differently."""
+    return means_sub_accounts("{:02}.{:02}".format(*slurm_version())) is True
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +117,9 @@ def test_no_job_leaves_for_one_that_the_partition_shuts_out(cluster: SlurmCluste
     busy = fill(cluster)
     jobs: dict[str, str] = {}
     with daemon_of(cluster, tmp_path / "daemon") as daemon:
-        for name, case in SHUT_OUT.items():
+        for name, case in CASES.items():
+            if name == ("above" if sub_accounts() else "deniedabove"):
+                continue  # this release admits it
             options = ("-N1", "-n4", "-A", "cw", "--time=60", *case.shut_out)
             for partitions in (f"batch,{name}", f"{name},batch"):
                 jobs[cluster.sbatch("exec sleep 3600", *options, "-p", partitions, user=STRANGER)] = name
@@ -147,8 +147,10 @@ def test_whom_the_partition_admits_starts_there(cluster: SlurmCluster, tmp_path:
     busy = fill(cluster)
     with daemon_of(cluster, tmp_path / "daemon") as daemon:
         jobs = {}
-        for name, case in SERVED.items():
-            options = ("-N1", "-n4", "-A", "vip", "--time=60", *(case.admitted or ()))
+        for name, case in CASES.items():
+            if case.admitted is None or name == ("deniedabove" if sub_accounts() else "above"):
+                continue
+            options = ("-N1", "-n4", "-A", "vip", "--time=60", *case.admitted)
             jobs[cluster.sbatch(SCRIPT, *options, "-p", f"batch,{name}", user=ADMITTED)] = name
         alone = cluster.sbatch(SCRIPT, "-N1", "-n4", "-A", "vip", "--time=60", "-p", "allowed", user=ADMITTED)
         jobs[alone] = "allowed"

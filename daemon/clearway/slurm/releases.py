@@ -4,9 +4,9 @@ A release is named as Slurm names it, "24.11"; a version of it is 24.11.5. What 
 ``scontrol show config`` tells: a client may be older or newer.
 
 Every row was tried with the whole tier of its release (``tests/run slurm slurm24 slurm26``), and
-``tests/slurm/test_releases.py`` tries each of its facts there. A release between two rows was not tried; what
-Clearway reads and does is the same on both sides of it, so Clearway acts there too. A release before the first row, or
-after the last one, is only observed until ``slurm.act_on_release`` names it.
+``tests/slurm/test_releases.py`` and ``test_partitions.py`` try each of its facts there. A release between two rows was
+not tried; what Clearway reads and does is the same on both sides of it, so Clearway acts there too. A release before
+the first row, or after the last one, is only observed until ``slurm.act_on_release`` names it.
 """
 
 import re
