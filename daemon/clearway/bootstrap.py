@@ -43,6 +43,7 @@ from clearway.preemption.suppression import Suppression
 from clearway.preemption.turns import Turns
 from clearway.preemption.user_pauses import UserPauses
 from clearway.promise.calendar_controller import CalendarController
+from clearway.promise.calendar_reader import WAITS_S, ReadsInProcess
 from clearway.promise.controller import PromiseController
 from clearway.promise.lifecycle import PromiseLifecycle
 from clearway.relocation.controller import RelocationController
@@ -112,6 +113,7 @@ def build(
             owner=own_name(),
             checkpointers=checkpointer_actions(),
             backend_why=why,
+            calendar_reader=ReadsInProcess(0.0 if past is None else WAITS_S),  # a replay goes by no time of ours
         )
     except BaseException:
         store.close()
@@ -214,7 +216,16 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         preemption,
         relocation,
         promises,
-        CalendarController(store, operations, executor, promises, emit, host_of(parts.owner)),
+        CalendarController(
+            store,
+            operations,
+            executor,
+            promises,
+            parts.calendar_reader,
+            emit,
+            host_of(parts.owner),
+            parts.clock.monotonic,
+        ),
         requests,
         quarantine,
         gate,

@@ -169,6 +169,10 @@ class DaemonProcess:
             self.lines.append(line.rstrip("\n"))
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         return "\n".join(self.lines)
 

@@ -22,6 +22,7 @@ from clearway.model.events import CycleFailed, Event, HandlingFailed
 from clearway.model.operations import Eviction
 from clearway.model.report import CycleReport
 from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.promise.calendar import CalendarContents, read_calendar
 from clearway.service.cycle import Parts
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import SimulatedCluster
@@ -52,6 +53,19 @@ class Quiet:
             self.failures.append(event.error)
             if not self.tolerant:
                 raise event.error
+
+
+class ReadsHere:
+    """Reads a calendar within the cycle: its text is a test's own, and time stands still meanwhile."""
+
+    def begin(self, text: str, now: datetime, ahead_s: float) -> None:
+        self._asked = text, now, ahead_s
+
+    def answer(self) -> CalendarContents:
+        return read_calendar(*self._asked)
+
+    def close(self) -> None:
+        pass
 
 
 def config(mode: str = "automatic", **sections: dict[str, Any]) -> Config:
@@ -110,6 +124,7 @@ class World:
             "planner": EvictionDP(),
             "clock": self.clock,
             "emit": self.observer,
+            "calendar_reader": ReadsHere(),
         }
         parts |= replaced
         history = HistoryKeeper(parts["store"], parts["emit"])

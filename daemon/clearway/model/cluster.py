@@ -1,6 +1,6 @@
 """What is seen of the cluster: jobs, nodes, reservations, and the snapshot of one cycle. Frozen data, no Slurm text."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -280,6 +280,11 @@ class ClusterSnapshot:
     @cached_property
     def node_by_name(self) -> dict[str, Node]:
         return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def partition_sizes(self) -> dict[str, int]:
+        """Nodes by partition."""
+        return Counter(name for node in self.nodes for name in set(node.partitions))
 
     @cached_property
     def holders(self) -> tuple[Job, ...]:

@@ -8,7 +8,8 @@ What is not understood is told, and never guessed: a promise whose event has bec
 
 Cost: dateutil steps through all times of a rule from its beginning on. Only rules whose steps are days or longer are
 read, from the year 2000 on (``_RULE_PARTS``): 0.03 s for one each day since then. For a rule that never holds it steps
-on to the year 9999, up to half a second; after a few of them no more rules are read.
+on to the year 9999, up to half a second; after a few of them no more rules are read. What an ordinary file costs is
+bounded by that, and not what a hostile one does, in its time zones above all: see ``calendar_reader``.
 """
 
 import html
@@ -18,7 +19,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from clearway.config.extras import how_to_install
 from clearway.config.faults import printable
 from clearway.drain.request import new_request
 from clearway.model.errors import ConfigError, DrainError
@@ -29,10 +29,13 @@ Version = tuple[int, str]  # SEQUENCE (0: none), and LAST-MODIFIED in UTC as iCa
 
 MOST_PROMISES = 1_000
 MOST_REPEATED = 100  # events with a rule
+_MOST_COMPLAINTS = 100
+_LONGEST_COMPLAINT = 400
+_MOST_VALUES = 60  # of the BY... parts of a rule: all days of a month, all months and all days of the week are 50
 _MOST_EMPTY = 4  # rules that hold at no time
 _LONGEST_UID = 200
 _EARLIEST_YEAR = 2_000
-_LINE = re.compile(r"\s*(nodes|partition|users)\s*[:=]\s*(.*?)\s*", re.IGNORECASE)
+_LINE = re.compile(r"(nodes|partition|users)\s*[:=]\s*(.*)", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>")  # some programs write descriptions in HTML
 _ALWAYS = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST"}
 _RULE_PARTS = {
@@ -67,34 +70,28 @@ def read_calendar(text: str, now: datetime, ahead_s: float) -> CalendarContents:
     reader = _Reader(now=now, until=now + timedelta(seconds=ahead_s))
     for event in _events(text):
         reader.take(event)
-    if len(reader.wanted) > MOST_PROMISES:
-        raise ConfigError(
-            f"it asks for more than {MOST_PROMISES:,} promises: look less far ahead, or have fewer events"
-        )
     clear = {key: wish for key, wish in reader.wanted.items() if uid_of(key) not in reader.unclear}
     return CalendarContents(
         wanted=clear,
         unclear=frozenset(reader.unclear),
         uids=frozenset(map(uid_of, reader.seen)) | reader.unclear,
         versions=reader.versions,
-        complaints=tuple(reader.complaints),
+        complaints=reader.told(),
     )
 
 
 def _events(text: str) -> list[_Event]:
     """First the overrides of single times, then the events that they belong to."""
-    try:
-        from icalendar import Calendar, Event  # noqa: PLC0415 - an optional dependency
-    except ImportError:
-        raise ConfigError(f"promises.calendar needs icalendar: {how_to_install('calendar')}") from None
+    from icalendar import Calendar, Event  # noqa: PLC0415 - an optional dependency
+
     if not text.rstrip().upper().endswith("END:VCALENDAR"):
         raise ConfigError("it is no iCalendar file, or not a whole one: its last line is not END:VCALENDAR")
     try:
         calendar = Calendar.from_ical(text)
+        events = [each for each in calendar.walk("VEVENT") if isinstance(each, Event)]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         first = printable(str(error).strip().partition("\n")[0])
         raise ConfigError(f"it is no iCalendar file that can be read: {first[:200]}") from None
-    events = [each for each in calendar.walk("VEVENT") if isinstance(each, Event)]
     return sorted(events, key=lambda each: each.get("RECURRENCE-ID") is None)
 
 
@@ -109,6 +106,7 @@ class _Reader:
     wanted: dict[str, PromiseRequest] = field(default_factory=dict)
     unclear: set[str] = field(default_factory=set)
     complaints: list[str] = field(default_factory=list)
+    untold: int = 0  # complaints beyond the most that are told
     seen: set[str] = field(default_factory=set)  # keys that an event of its own stands for
     versions: dict[str, Version] = field(default_factory=dict)
     repeated: int = 0
@@ -123,7 +121,17 @@ class _Reader:
             if named:
                 self.unclear.add(uid)
             name = printable(f"{event.get('SUMMARY') or ''}"[:60]) or "without a summary"
-            self.complaints.append(f"event {name} (UID {printable(uid[:60])}): {error}")
+            self._complain(f"event {name} (UID {printable(uid[:60])}): {error}")
+
+    def _complain(self, text: str) -> None:
+        if len(self.complaints) < _MOST_COMPLAINTS:
+            self.complaints.append(text[:_LONGEST_COMPLAINT])
+        else:
+            self.untold += 1
+
+    def told(self) -> tuple[str, ...]:
+        rest = (f"{self.untold:,} more events are not understood",) if self.untold else ()
+        return (*self.complaints, *rest)
 
     def _take(self, event: _Event, uid: str) -> None:
         if not uid:
@@ -150,10 +158,16 @@ class _Reader:
                 raise _Unclear(f"more than {MOST_REPEATED} events repeat")
             found = [(_key(uid, each), each) for each in self._repeated(event, begin)]
             found = [each for each in found if each[0] not in self.seen]
+        said: dict[str, str] = {}
         for key, start in found:
             end = _end(event, begin, start)
-            if end > self.now and start <= self.until:
-                self.wanted[key] = _wish(event, start, end)
+            if end <= self.now or start > self.until:
+                continue
+            said = said or _said(str(event.get("DESCRIPTION") or ""))
+            self.wanted[key] = _wish(event, said, start, end)
+            if len(self.wanted) > MOST_PROMISES:
+                most = f"more than {MOST_PROMISES:,} promises"
+                raise ConfigError(f"it asks for {most}: look less far ahead, or have fewer events")
 
     def _repeated(self, event: _Event, begin: datetime) -> list[datetime]:
         """The times within what is looked at, and a promise's longest duration before."""
@@ -185,6 +199,8 @@ def _by_rule(rule: Any, begin: datetime, earliest: datetime, until: datetime) ->
     odd = sorted(parts - _RULE_PARTS.get(frequency, set()))
     if odd:
         raise _Unclear(f"{frequency} with {', '.join(odd)} is not read" if odd != ["FREQ"] else f"it is {frequency}")
+    if sum(len(rule[name]) for name in rule if str(name).upper().startswith("BY")) > _MOST_VALUES:
+        raise _Unclear(f"the BY... parts of its rule have more than {_MOST_VALUES} values")
     if begin.year < _EARLIEST_YEAR:
         raise _Unclear(f"it repeats since before {_EARLIEST_YEAR}")
     rule = rule.copy()
@@ -282,9 +298,8 @@ def _key(uid: str, start: datetime) -> str:
     return f"{uid} {start.astimezone(UTC):%Y%m%dT%H%M%SZ}"
 
 
-def _wish(event: _Event, start: datetime, end: datetime) -> PromiseRequest:
+def _wish(event: _Event, said: Mapping[str, str], start: datetime, end: datetime) -> PromiseRequest:
     """Raises ``DrainError`` and ``_Unclear``."""
-    said = _said(str(event.get("DESCRIPTION") or ""))
     if not said.get("nodes", "").isdecimal() or len(said["nodes"]) > len("100000"):
         raise _Unclear("its description has no line such as nodes: 16")
     at, until = start.astimezone(UTC), end.astimezone(UTC)
@@ -305,7 +320,7 @@ def _said(description: str) -> dict[str, str]:
         description = html.unescape(_TAG.sub("\n", description))
     said: dict[str, str] = {}
     for line in description.splitlines():
-        if found := _LINE.fullmatch(line):
+        if found := _LINE.fullmatch(line.strip()):
             name = found[1].lower()
             if name in said:
                 raise _Unclear(f"its description says {name} twice")

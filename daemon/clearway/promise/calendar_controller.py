@@ -3,8 +3,13 @@
 Each promise knows its event (``PromiseOrder.event``), so that the daemon may die between any two of them: the next look
 finds what is left to do. A file that cannot be used or is older than one before, or an event that is not understood,
 changes nothing (``calendar_memory``).
+
+A file is not understood within a cycle: that may take seconds. It is given to a reader, and what is done by its answer
+is done in a later cycle. Each promise that is made, changed or withdrawn is a commit: of a thousand, each cycle does
+what a fifth of a second is enough for.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,15 +23,21 @@ from clearway.model.operations import EvictionState, OperationKind, Promise
 from clearway.model.orders import PromiseOrder
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.promise.calendar import MOST_PROMISES, uid_of
-from clearway.promise.calendar_file import CalendarFile, read_file, stamp
+from clearway.promise.calendar_file import CalendarFile, Look, begin, stamp
 from clearway.promise.calendar_memory import CALENDAR, CalendarMemory
+from clearway.promise.calendar_reader import CalendarReader
 from clearway.promise.controller import ENDING, PromiseController, partition_of
 from clearway.promise.request import PromiseRequest
 from clearway.store.base import Store
 
 AGAIN = timedelta(minutes=10)  # a file that has not changed is looked at again: time goes on, and room may have come
 ACTOR = "clearway"
+_CYCLE_S = 0.2  # for what is done by its answer
 _GONE = "Its event is in the calendar no more"
+
+
+class _NoTimeLeft(Exception):  # noqa: N818 - the next cycle does the rest
+    pass
 
 
 @dataclass(slots=True)
@@ -35,28 +46,44 @@ class CalendarController:
     operations: OpenOperations
     executor: Executor
     promises: PromiseController
+    reader: CalendarReader
     emit: Emit
     host: str  # whose file it is
+    monotonic: Callable[[], float]
+    _look: Look | None = field(default=None, init=False)  # whose answer is waited for, or followed
+    _found: CalendarFile | None = field(default=None, init=False)  # the answer
+    _ends_s: float = field(default=0.0, init=False)
     _seen: tuple[int, ...] | None = field(default=None, init=False)
     _again_at: datetime | None = field(default=None, init=False)
 
     def follow(self, context: CycleContext) -> None:
-        """Look at the file where it has changed, or ten minutes have passed."""
+        """Look at the file where it has changed, or ten minutes have passed; do what it asks for once that is known."""
         file = context.config.promises.calendar
         if file is None or context.nothing_begun:
             return
-        seen = stamp(file)
-        if seen == self._seen and self._again_at is not None and context.now < self._again_at:
+        seen, now = stamp(file), context.now
+        if self._look is None and seen == self._seen and self._again_at is not None and now < self._again_at:
             return
-        self.emit(CalendarRead(tuple(self._follow(file, context))))
-        self._seen, self._again_at = seen, context.now + AGAIN
-
-    def _follow(self, file: Path, context: CycleContext) -> list[str]:
-        """What cannot be followed."""
         try:
-            read = read_file(file, context.config.promises, context.now)
+            if self._look is None or self._look.outdated(now, AGAIN):
+                self._found = None
+                self._look = begin(file, context.config.promises, now, self.reader)
+            seen = self._look.seen
+            self._found = self._found or self._look.answer(self.reader)
+            if self._found is None:
+                return
+            self._ends_s = self.monotonic() + _CYCLE_S
+            complaints = self._follow(file, self._found, context)
+        except _NoTimeLeft:
+            return
         except ConfigError as error:
-            return [f"{error}; promises stay as they are"]
+            complaints = [f"{error}; promises stay as they are"]
+        self._look = self._found = None
+        self.emit(CalendarRead(tuple(complaints)))
+        self._seen, self._again_at = seen, now + AGAIN
+
+    def _follow(self, file: Path, read: CalendarFile, context: CycleContext) -> list[str]:
+        """What cannot be followed."""
         memory = CalendarMemory.of(self.store.get_value(CALENDAR))
         if older := memory.why_older(read):
             return [f"{file}: it {older}; promises stay as they are (if it is meant: touch {file})"]
@@ -74,8 +101,10 @@ class CalendarController:
                 continue
             if key not in held and ended is None:
                 ended = self._ended()
+                self._ends_s = self.monotonic() + _CYCLE_S  # that was long, and nothing was done
             try:
-                self._keep(key, wish, held.get(key), (ended or {}).get(key), context)
+                if self._keep(key, wish, held.get(key), (ended or {}).get(key), context):
+                    self._look_at_clock()
             except RequestError as error:
                 complaints.append(f"event {wish.reason or 'without a summary'} (UID {key}): {error}")
         return complaints
@@ -90,29 +119,29 @@ class CalendarController:
     ) -> list[str]:
         """First of all: the nodes may be wanted for another event. What stays because this host never had its event."""
         strange: list[str] = []
-        looked_at = context.now + timedelta(seconds=context.config.promises.calendar_ahead)
         for key, e in held.items():
             uid = uid_of(key)
             if key in read.contents.wanted or uid in read.contents.unclear | outdated:
                 continue
-            if e.order.until <= context.now or e.order.at > looked_at or e.state in ENDING:
+            if e.order.until <= context.now or e.order.at > read.until or e.state in ENDING:
                 continue  # ``calendar_ahead`` may have been longer when it was made
             if uid not in read.contents.uids and not memory.taken_out(uid, self.host, read):
                 why = f"is for event {key}, which the file on {self.host} has never had"
                 strange.append(f"promise {e.eviction_id} {why}: it stays ({_to_cancel(e)})")
             elif e.started_at is None:
                 self.executor.cancel(e, context.now, Outcome(OutcomeCode.WITHDRAWN, _GONE))
+                self._look_at_clock()
             else:
                 self._tell(e, f"{_GONE}, but it has begun", context.now)
         return strange
 
     def _keep(
         self, key: str, wish: PromiseRequest, held: Promise | None, ended: PromiseOrder | None, context: CycleContext
-    ) -> None:
-        """Raises ``RequestError`` where it cannot be promised."""
+    ) -> bool:
+        """Whether anything was done. Raises ``RequestError`` where it cannot be promised."""
         order = wish.order(partition_of(wish, context.snapshot), ACTOR, event=key)
         if order == (ended if held is None else held.order):
-            return
+            return False
         if held is None:
             wish.check_times(context.now)
             self.promises.make(order, context)
@@ -123,6 +152,12 @@ class CalendarController:
         elif held.state not in ENDING:
             what = f"Its event in the calendar has changed ({_shown(order)}), but nodes are held already"
             self._tell(held, what, context.now)
+        return True
+
+    def _look_at_clock(self) -> None:
+        """After something was done, so that each cycle comes further. Raises ``_NoTimeLeft``."""
+        if self.monotonic() >= self._ends_s:
+            raise _NoTimeLeft
 
     def _tell(self, e: Promise, what: str, now: datetime) -> None:
         """Once, of a promise that stays as it is."""

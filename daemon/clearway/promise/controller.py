@@ -1,6 +1,5 @@
 """Requests for promised nodes: checked, kept until some time before, and then begun."""
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -83,7 +82,7 @@ class PromiseController:
 
     def _check_room(self, order: PromiseOrder, snapshot: ClusterSnapshot, without: int | None = None) -> None:
         """Raises ``RequestError`` where more nodes of the partition would be promised at a time than it has."""
-        total = sum(order.partition in node.partitions for node in snapshot.nodes)
+        total = snapshot.partition_sizes.get(order.partition, 0)
         if order.nodes > total:
             raise RequestError(f"nodes: partition {order.partition} has {total}, not {order.nodes}")
         promises = (e for e in self.operations.all() if isinstance(e, Promise) and e.eviction_id != without)
@@ -156,7 +155,7 @@ def _scheduled(order: PromiseOrder, context: CycleContext) -> Outcome:
 def partition_of(wish: PromiseRequest, snapshot: ClusterSnapshot) -> str:
     """Raises ``RequestError`` where it names none, or one that is not there."""
     name = wish.partition
-    known: Collection[str] = sorted({each for node in snapshot.nodes for each in node.partitions})
+    known = snapshot.partition_sizes
     if name in known:
         return name
     if name:

@@ -42,6 +42,7 @@ from clearway.preemption.proposals import RENEWED_EVERY
 from clearway.preemption.suppression import SUPPRESSED, Suppression
 from clearway.preemption.user_pauses import USER_PAUSES, UserPauses
 from clearway.promise.calendar_controller import CalendarController
+from clearway.promise.calendar_reader import CalendarReader, ReadsInProcess
 from clearway.promise.controller import PromiseController
 from clearway.relocation.controller import RelocationController
 from clearway.service.leadership import Leadership
@@ -66,6 +67,7 @@ class Parts:
     owner: str = "clearway"  # the name on the lease, which no other process may have: see ``process_identity``
     checkpointers: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # those that jobs may name
     backend_why: str = ""  # why this backend, and no other
+    calendar_reader: CalendarReader = field(default_factory=ReadsInProcess)
     bell: Bell = field(default_factory=Bell)  # rung when there is something to tell
     reload_waits: Event = field(default_factory=Event)  # a cycle that is running goes by an old configuration
 

@@ -244,6 +244,7 @@ class Service:
         parts = self._loop.parts
         closing: dict[str, Callable[[], None]] = {
             "lease": self._loop.leadership.release,
+            "calendar": parts.calendar_reader.close,
             "backend": parts.backend.close,
             "database": parts.store.close,
         }

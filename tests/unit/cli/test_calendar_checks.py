@@ -17,7 +17,9 @@ from clearway.doctor.case import Asked, Case
 from clearway.doctor.database_facts import DatabaseFacts
 from clearway.promise.calendar_file import read_file
 from clearway.promise.calendar_memory import CalendarMemory
+from clearway.promise.calendar_worker import TOO_MUCH
 from clearway.slurm.site_facts import SiteFacts, SitePartition
+from tests.hostile_calendars import HOSTILE
 from tests.unit.cli.running import clearway, one_line
 
 ASKS = "DESCRIPTION:nodes: 4\\nusers: beam\\npartition: batch"
@@ -115,6 +117,26 @@ def test_a_file_that_cannot_be_followed_is_one_line(
     ((state, what, remedy),) = examined(calendar)
     assert (state, remedy) == ("fault", "put it right: until then no promise is made, changed or withdrawn by it")
     assert why in what
+
+
+def test_the_mark_of_its_encoding_that_some_programs_begin_with_is_no_fault(calendar: Path) -> None:
+    calendar.write_bytes(b"\xef\xbb\xbf" + calendar.read_bytes())
+    assert examined(calendar) == [("ok", "promises within 60d00h: 1", "")]
+
+
+def test_a_file_that_would_take_too_long_is_one_line(calendar: Path) -> None:
+    """What it costs to find that out is measured in ``tests/integration/test_hostile_calendars.py``."""
+    calendar.write_text(HOSTILE["zone, 800 rules by day"](), newline="")
+    (line,) = checked(calendar)
+    assert line == f"clearway: {settings(calendar)}: promises.calendar: {calendar}: {TOO_MUCH}"
+    ((state, what, _),) = examined(calendar)
+    assert (state, what) == ("fault", f"{calendar}: {TOO_MUCH}")
+
+
+def test_a_file_that_is_too_large_is_not_read(calendar: Path) -> None:
+    calendar.write_bytes(calendar.read_bytes() + b"\r\n" * 2**19)
+    (line,) = checked(calendar)
+    assert line.endswith(f"{calendar}: larger than 1048576 bytes")
 
 
 def test_each_bad_event_is_one_line(calendar: Path) -> None:

@@ -268,3 +268,29 @@ def test_repetitions_from_long_ago_go_on() -> None:
     found = read(event(*old, times=False), ahead_days=2)
     first = min(wish.at for wish in found.wanted.values())
     assert first == NOW.replace(hour=8) + timedelta(days=1)
+
+
+def test_a_rule_with_too_many_values_spoils_its_event_alone() -> None:
+    days = ",".join(map(str, range(1, 32)))
+    many = f"RRULE:FREQ=YEARLY;BYMONTHDAY={days};BYSETPOS={','.join(map(str, range(1, 31)))}"
+    found = read(event(many, uid="many"), event())
+    assert (set(found.wanted), found.unclear) == ({"a@site"}, {"many"})
+    assert found.complaints[0].endswith("the BY... parts of its rule have more than 60 values")
+    months = ",".join(map(str, range(1, 13)))
+    every = f"RRULE:FREQ=YEARLY;BYMONTH={months};BYMONTHDAY={days};BYDAY=MO,TU,WE,TH,FR,SA,SU"
+    assert len(times(read(event(every), ahead_days=10))) == 2
+
+
+def test_of_many_complaints_the_first_are_told_each_in_a_bounded_line() -> None:
+    bad = [event("SUMMARY:" + "\u2028" * 1_000, uid=f"u{number:05}" * 30, asks=False) for number in range(250)]
+    found = read(*bad, event())
+    assert len(found.complaints) == 101
+    assert found.complaints[-1] == "150 more events are not understood"
+    assert max(map(len, found.complaints)) <= 400
+    assert set(found.wanted) == {"a@site"}
+    assert len(found.unclear) == 250
+
+
+def test_words_of_a_description_may_have_white_space_around_and_within() -> None:
+    ((_, wish),) = read(event(r"DESCRIPTION:  nodes   =  16  \n users:  beam \, ann  ", asks=False)).wanted.items()
+    assert (wish.nodes, wish.users) == (16, ("beam", "ann"))
