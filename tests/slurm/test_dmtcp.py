@@ -148,6 +148,8 @@ def test_a_script_that_calls_srun_runs_as_it_is_and_comes_back(
         (work / "hurry").touch()
         cluster.wait_state(job, "FAILED", timeout=180)
         assert cluster.job(job)["ExitCode"] == "7:0"
+        # The node is no longer held for the urgent job: else the next test waits for it.
+        daemon.wait_for(lambda: daemon.evictions()[0].finished_at, 60, "the end of the eviction")
         (preemption,) = daemon.evictions()[0].preemptions
         assert preemption.checkpointed_at is None
     said = (work / "srun.out").read_text()
