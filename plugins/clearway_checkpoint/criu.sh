@@ -137,6 +137,11 @@ case $verb in
         command -v setpriv >/dev/null || fail "there is no setpriv on this node"
         [ -x "$helper" ] || fail "there is no $helper"
         case ${2:-} in srun|*/srun) fail "what srun starts is outside of the program that CRIU saves" ;; esac
+        # What the launcher has seen that it runs (clearway-commands).
+        for each in srun mpirun mpiexec orterun prterun prun ibrun aprun; do
+            ! grep -qwsF "$each" "${CLEARWAY_STATE:-}/text" ||
+                fail "it runs $each, and what that starts is outside of what CRIU saves: let the program save itself"
+        done
         root probe
         ;;
     start)
@@ -150,6 +155,11 @@ case $verb in
         [ ! -s "$restored" ] || read -r pid <"$restored"
         folder=$(printf %s "${generation%/*}" | cksum | tr ' ' -) name=${generation##*/}
         saved=no
+        for each in $(below "$pid"); do
+            case $(cat "/proc/$each/comm" 2>/dev/null):$(readlink "/proc/$each/exe" 2>/dev/null) in
+                srun:*|*/srun) fail "srun runs in it, and what srun starts is outside of what CRIU saves" ;;
+            esac
+        done
         far=$(outside "$pid")
         [ -z "$far" ] || fail "it has a TCP connection to $far, outside of itself"
         if gpu_save "$pid"; then

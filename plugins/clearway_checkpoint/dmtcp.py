@@ -26,6 +26,7 @@ class Dmtcp(Driver):
         "MPI programs are refused: they compute on after a restart, but do not end; independent tasks of srun work.",
         "GPU memory is not saved.",
         "With threads of OpenBLAS (numpy) a program hangs when it starts another; OPENBLAS_NUM_THREADS=1 avoids it.",
+        "srun inside the program, and TCP connections to outside of it, cannot be saved.",
         "srun must be written with a double dash: srun [options] -- PROGRAM.",
         "A full disk ends the program with exit status 99; free space is checked before, quotas are not seen.",
         "What a program printed between its checkpoint and its end is printed again after a restart.",

@@ -126,6 +126,7 @@ no_mpi='DMTCP 4.2 saves MPI programs, on one node only, with CLEARWAY_DMTCP_MPI=
 judge() { # why this program cannot be saved; silent when nothing is known against it
     if mpi_starter "$1" && ! takes_mpi; then echo "${1##*/} starts an MPI program; $no_mpi"; return; fi
     case ${1##*/} in
+        srun) echo "it is srun, and $no_srun"; return ;;
         apptainer|singularity|docker|podman|enroot|shifter|ch-run)
             echo "${1##*/} starts a container, which DMTCP cannot see into"; return ;;
     esac
@@ -164,27 +165,112 @@ unwritable_guards() { # since glibc 2.42 and Linux 6.13 a thread's guard page ca
             END { exit !(libc[1] * 1000 + libc[2] >= 2042 && linux[1] * 1000 + linux[2] >= 6013) }'
 }
 
-doubt() { # what may go wrong with this program although it can be saved; silent when nothing is known
-    # OpenBLAS ends its threads before each fork, and DMTCP lets no thread end during one. nproc heeds OMP_NUM_THREADS.
-    [ "${OPENBLAS_NUM_THREADS:-$(nproc 2>/dev/null)}" != 1 ] || return
-    program=$(command -v -- "$1")
-    case ${1##*/} in
-        python*) ;;
-        *)
-            if [ "$(head -c 2 "$program" 2>/dev/null)" = '#!' ]; then
-                # shellcheck disable=SC2046 - its words
-                set -- $(head -n 1 "$program" | sed 's/^#![[:space:]]*//')
-                case ${1##*/} in env) shift ;; esac
-            fi ;;
-    esac
-    case ${1##*/} in
-        python*) timeout 10 "$1" -c '
+# ---- what it is seen to run: files of the launcher's (clearway-commands), or nothing -------------------------------
+
+no_srun='DMTCP cannot save its connections to Slurm: write exec clearway-run --checkpointer dmtcp -- srun [options] --'
+no_srun="$no_srun PROGRAM, or let the program save itself"
+
+named() { # named WORD ...: the first of these words in what the program is seen to run
+    for name; do
+        if grep -qwsF -e "$name" "$text"; then echo "$name"; return; fi
+    done
+    return 1
+}
+
+judge_all() { # why something that the program is seen to run cannot be saved with it
+    ! named srun >/dev/null || { echo "it runs srun, and $no_srun"; return; }
+    if name=$(named mpirun mpiexec orterun prterun prun ibrun aprun) && ! takes_mpi; then
+        echo "it runs $name, which starts an MPI program; $no_mpi"; return
+    fi
+    ! name=$(named apptainer singularity docker podman enroot shifter ch-run) ||
+        { echo "it runs $name, which starts a container, and DMTCP cannot see into it"; return; }
+    [ -s "$known/programs" ] || return
+    while IFS= read -r path; do
+        case $(elf_kind "$path") in
+            static) echo "it runs $path, which is statically linked: DMTCP cannot be loaded into it"; return ;;
+            other) echo "it runs $path, which is not a 64 bit program"; return ;;
+        esac
+        [ -z "$(mpi_of "$path")" ] || takes_mpi || { echo "it runs $path, which uses MPI; $no_mpi"; return; }
+    done <"$known/programs"
+}
+
+# OpenBLAS ends its threads before each fork and waits for them, and DMTCP lets no thread end during a fork. So a program
+# with such threads stands still for good when it starts another one, whether it is ever saved or not.
+
+blas_threads() { # may OpenBLAS have threads: not on one processor, nor where each word on its variables says 1
+    [ "$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null)" != 1 ] || return 1
+    for name in OPENBLAS_NUM_THREADS GOTO_NUM_THREADS OMP_NUM_THREADS; do # it takes the first that is set
+        if grep -qws $name "$text"; then
+            grep -w $name "$text" | grep -qvE "^export( [A-Za-z_]+=[^ ;&|]*)* $name=1( [A-Za-z_]+=[^ ;&|]*)* *(#.*)?\$"
+            return
+        fi
+        case $(printenv $name) in '') ;; 1) return 1 ;; *) return 0 ;; esac
+    done
+}
+
+python='python[0-9.]*'
+
+pythons_in() { # those that a text on standard input names
+    tr -cs 'A-Za-z0-9_./+-' '\n' | grep -E "(^|/)$python\$" | sort -u
+}
+
+harmless='__future__ argparse array bisect bz2 collections contextlib copy csv dataclasses datetime decimal enum fractions
+    functools glob gzip hashlib heapq io itertools json logging lzma math mmap numbers numpy operator os pathlib pickle
+    random re shutil signal socket sqlite3 statistics string struct sys tempfile textwrap threading time traceback types
+    typing warnings weakref zipfile zlib' # modules that start no program; each other one may
+
+python_forks() { # may a Python start a program: it does not where all that it runs was read, and is harmless
+    [ ! -s "$known/missing" ] || return 0
+    calls='fork|forkpty|system|popen|Popen|spawn[a-z]*|posix_spawnp?|testing|f2py|distutils|__import__'
+    ! grep -qE "(^|[^A-Za-z0-9_/-])($calls)([^A-Za-z0-9_/-]|\$)" "$text" || return 0
+    ! grep -qE '(^|[^A-Za-z0-9_.])(exec|eval) ?[(]|from +[.]' "$text" || return 0
+    # Called with a file that was read, with -c, or with what follows in the text; not with -m, nor what a variable names.
+    quote="[\"']?"
+    seen="$python$quote( +-[uBOsEI]+)* +($quote-c|-? *<<|$quote[A-Za-z0-9_./-]+[.]py)"
+    [ -z "$(grep -v '^#!' "$text" | sed -E "s#$seen##g" | pythons_in)" ] || return 0
+    for module in $(tr ";\"'" '\n\n\n' <"$text" | sed -nE 's/^[[:space:]>.]*(import|from)[[:space:]]+//p' |
+        sed -E 's/ +import( .*)?$//; s/ +as +[A-Za-z0-9_]+//g; s/#.*//' | tr ', \t' '\n\n\n' | sed 's/[.(].*//' | sort -u); do
+        case " $(echo "$harmless" | tr -s '\n ' '  ') " in *" $module "*) ;; *) return 0 ;; esac
+    done
+    return 1
+}
+
+hangs() { # hangs PROGRAM: what of it may stand still under DMTCP, although nothing is saved; silent when nothing may
+    blas_threads || return
+    if [ ! -s "$text" ]; then # all that is known is the program
+        path=$(command -v -- "$1")
+        case ${1##*/} in
+            python*) ;;
+            *) [ "$(head -c 2 "$path" 2>/dev/null)" != '#!' ] || path=$(head -n 1 "$path" | grep -o "$python") ;;
+        esac
+        case ${path##*/} in
+            python*) ! has_numpy "$path" || echo "$1" ;;
+            *) ! blas_in "$path" || echo "$1" ;;
+        esac
+        return
+    fi
+    while IFS= read -r path; do
+        ! blas_in "$path" || { echo "$path"; return; }
+    done <"$known/programs"
+    ! named Rscript julia octave ipython jupyter || return
+    ! grep -qE '(^|[^A-Za-z0-9_.])R +(CMD|-[-a-z]|<)' "$text" || { echo R; return; }
+    pythons=$(pythons_in <"$text")
+    ! grep -qE '[.]py([^A-Za-z0-9_]|$)' "$text" || : "${pythons:=a Python}" # a variable's
+    printf '%s\n' "$pythons" | while IFS= read -r path; do
+        if [ -n "$path" ] && has_numpy "$path" && python_forks; then echo "$path"; return; fi
+    done
+}
+
+blas_in() { # blas_in PROGRAM: is it linked with OpenBLAS
+    ldd "$1" 2>/dev/null | grep -q libopenblas
+}
+
+has_numpy() { # has_numpy PYTHON: can it load numpy, as far as that can be known before
+    ! named module ml conda mamba micromamba activate spack PATH PYTHONPATH PYTHONHOME >/dev/null || return 0
+    command -v -- "$1" >/dev/null || return 0
+    timeout 10 "$1" -c '
 import importlib.util, sys
-sys.exit(importlib.util.find_spec("numpy") is None)' </dev/null >/dev/null 2>&1 || return ;;
-        *) ldd "$program" 2>/dev/null | grep -q libopenblas || return ;;
-    esac
-    echo "warning=under DMTCP a program with OpenBLAS (numpy) hangs when it starts another one, as long as" \
-        "OPENBLAS_NUM_THREADS is not 1"
+sys.exit(importlib.util.find_spec("numpy") is None)' </dev/null >/dev/null 2>&1
 }
 
 probe() {
@@ -204,9 +290,16 @@ probe() {
         shift "$before"
     fi
     if [ $# -gt 0 ]; then
+        known=${CLEARWAY_STATE:-/nonexistent} && text=$known/text
         reason=$(judge "$1")
+        [ -n "$reason" ] || reason=$(judge_all)
         [ -z "$reason" ] || no "$reason"
-        doubt "$1"
+        what=$(hangs "$1")
+        what=${what:+"$what may use OpenBLAS (numpy), and then it hangs under DMTCP when it starts another program"}
+        # A job whose user said nothing is not put at a risk that it does not have without checkpoints.
+        [ -z "$what" ] || [ ! -e "$known/site-wide" ] ||
+            no "$what: write export OPENBLAS_NUM_THREADS=1 in it, or call clearway-run in it if it starts none"
+        [ -z "$what" ] || echo "warning=$what, as long as OPENBLAS_NUM_THREADS is not 1"
     fi
     yes "version=$version"
 }
@@ -372,6 +465,48 @@ await_images() { # until the checkpoint of so many processes is complete; sets r
     return 1
 }
 
+below() { # a process and all that descend from it
+    echo "$1"
+    for kid in $(cat "/proc/$1/task/"*/children 2>/dev/null); do below "$kid"; done
+}
+
+joined() { # joined PID: what joins the program to something that is not saved with it; silent when nothing is known
+    listed=$(ask -l)
+    [ "$(cat "/proc/$1/comm" 2>/dev/null)" = srun ] && tasks=yes || tasks='' # start's own, above what is saved
+    if printf '%s\n' "$listed" | grep -q '^[0-9]*, srun\['; then echo "srun runs in it, and $no_srun"; return; fi
+    [ -z "$tasks" ] && [ "$1" -gt 1 ] || return # 1 is the node's
+    pids=$(for each in "$1" $(printf '%s\n' "$listed" | sed -n 's/^[0-9][0-9]*, .*\[[0-9]*:\([0-9]*\)\]@.*/\1/p'); do
+        below "$each"
+    done | sort -u)
+    for each in $pids; do
+        case $(cat "/proc/$each/comm" 2>/dev/null):$(readlink "/proc/$each/exe" 2>/dev/null) in
+            srun:*|*/srun) echo "srun runs in it, and $no_srun"; return ;;
+        esac
+    done
+    far=$(outside "$(cat "$state/port")" $pids)
+    [ -z "$far" ] || echo "it has a TCP connection to $far, outside of itself"
+}
+
+# shellcheck disable=SC2016 # awk's own
+outside() { # outside PORT PID ...: the other end of a TCP connection of these, held by none of them; PORT is DMTCP's own
+    skip=$1 some=$2
+    shift
+    held=$(for each in "$@"; do ls -l "/proc/$each/fd" 2>/dev/null; done |
+        sed -n 's/.*socket:\[\([0-9]*\)\]$/\1/p' | tr '\n' ' ')
+    cat "/proc/$some/net/tcp" "/proc/$some/net/tcp6" 2>/dev/null | awk -v held="$held" -v skip="$skip" '
+        function number(hex,   at, value) {
+            for (at = 1; at <= length(hex); at++) value = value * 16 + index("0123456789ABCDEF", substr(hex, at, 1)) - 1
+            return value
+        }
+        function port(end,   part) { split(end, part, ":"); return number(part[2]) }
+        BEGIN { count = split(held, list, " "); for (i = 1; i <= count; i++) ours[list[i]] = 1 }
+        $4 == "01" && $10 in ours { peer[$2] = $3; pair[$2 " " $3] = 1 }
+        END {
+            for (end in peer)
+                if (!((peer[end] " " end) in pair) && port(peer[end]) != skip) { print "port " port(peer[end]); exit }
+        }'
+}
+
 half_written() {
     find "$work" -name '*.temp'
 }
@@ -386,6 +521,8 @@ checkpoint() {
     count=$(peers)
     [ -n "$count" ] || no "the coordinator does not answer, or not all processes run"
     [ "$count" -gt 0 ] || no "the program has ended"
+    reason=$(joined "$2")
+    [ -z "$reason" ] || no "$reason"
     # What an earlier attempt left: with it away, whatever is there afterwards is newer than this request.
     find "$work" \( -name 'ckpt_*' -o -name 'dmtcp_restart_script*' \) -prune -exec rm -rf {} +
     # DMTCP does not survive a full disk, nor does the program.

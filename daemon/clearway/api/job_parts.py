@@ -124,7 +124,7 @@ def _for_preemptee(p: Preemption, operation: Operation) -> str:
         case states.VACATED | states.QUEUED:
             return f"It has left for {leave_for}, and waits to run again."
         case states.RETURNED:
-            return f"It runs again; it had left for {leave_for}."
+            return f"It was started again, after it had left for {leave_for}."
         case states.ENDED:
             return f"It is over; its nodes were for {leave_for}."
         case states.SPARED:

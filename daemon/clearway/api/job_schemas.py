@@ -46,6 +46,10 @@ class SavingView(Answer):
         "possible, or it does not run"
     )
     advice: str = Field(description="what its owner can do to lose less, in one sentence")
+    began: str = Field(
+        description="whether this run went on from a checkpoint, in one sentence; empty: it is the job's first run, or "
+        "only the program knows"
+    )
 
 
 class WayView(Answer):

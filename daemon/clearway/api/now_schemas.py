@@ -49,7 +49,9 @@ class JobProgress(Answer):
     returned_at: datetime | None = Field(description="when the job was seen running again")
     predicted_checkpoint_s: float = Field(description="seconds")
     predicted_lost_work_node_s: float = Field(description="node-seconds")
-    actual_lost_work_node_s: float | None = Field(description="node-seconds; null until it leaves")
+    actual_lost_work_node_s: float | None = Field(
+        description="node-seconds; null until it leaves; of a job that was saved: if it goes on from its checkpoint"
+    )
 
 
 class OperationNow(s.EvictionSummary):

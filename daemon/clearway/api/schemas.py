@@ -114,7 +114,9 @@ class PreemptionView(Answer):
     vacated_at: datetime | None = Field(description="when the job was seen off its nodes")
     returned_at: datetime | None = Field(description="when the job was seen running again")
     predicted_lost_work_node_s: float = Field(description="node-seconds")
-    actual_lost_work_node_s: float | None = Field(description="node-seconds; null until it leaves")
+    actual_lost_work_node_s: float | None = Field(
+        description="node-seconds; null until it leaves; of a job that was saved: if it goes on from its checkpoint"
+    )
     predicted_checkpoint_s: float = Field(description="seconds")
     actual_checkpoint_s: float | None = Field(description="seconds; null until there is one")
     note: str = Field(description="why it ended as it did, or why its action was changed")

@@ -28,7 +28,11 @@ _JOB = "id of the job: Slurm's own number, or 123_4 for a task of an array"
 _LONGEST_TEST_S = 3_700.0  # a little more than the daemon waits at the most
 _NEW_TOKEN_S = 30.0
 _NOT_YET = (0, 401, 429, 503)  # it is down, the token has ended, it is busy, or it starts
-_ENDS_OF_STORY = {"returned_at": "ran again", "vacated_at": "was off its nodes", "requeued_at": "left its nodes"}
+_ENDS_OF_STORY = {
+    "returned_at": "was started again",
+    "vacated_at": "was off its nodes",
+    "requeued_at": "left its nodes",
+}
 
 
 @options.with_options
@@ -104,7 +108,7 @@ def _ways(found: IfUrgentView) -> list[RenderableType]:
 
 
 def _saving(found: SavingView) -> list[RenderableType]:
-    lines: list[RenderableType] = [_plain(found.advice)]
+    lines: list[RenderableType] = [_plain(each) for each in (found.began, found.advice) if each]
     if found.last_at is not None:
         lines.append(_plain(f"Its newest checkpoint in this run is of {render.when(found.last_at)}."))
     return lines
@@ -162,7 +166,9 @@ def _happened(p: PreemptionView) -> list[str]:
             told.append(f"It {happened} at {render.when(at)}.")
             break
     if p.actual_lost_work_node_s is not None and p.action is not Action.END:
-        told.append(f"It lost {node_hours(p.actual_lost_work_node_s)}.")
+        # What it lost of what it had saved shows when it goes on, and whether it does.
+        if_so = ", if it goes on from its checkpoint" if p.checkpointed_at is not None else ""
+        told.append(f"It lost {node_hours(p.actual_lost_work_node_s)}{if_so}.")
     if p.note:
         told.append(f"{p.note[:1].upper()}{p.note[1:]}.")
     return told

@@ -142,7 +142,7 @@ class TextsConfig(Section):
         "Clearway: job {job_id} has to leave its nodes by {deadline}: {why}. {how}", "the job is to leave soon"
     )
     left: JobText = key("Job {job_id} ({job_name}) was {what} at {at}: {why}. {saved}. {next}", "the job has left")
-    returned: JobText = key("Job {job_id} ({job_name}) runs again since {at}.", "the job runs again")
+    returned: JobText = key("Job {job_id} ({job_name}) was started again at {at}.", "the job runs again")
     held: JobText = key(
         "Job {job_id} ({job_name}) waits held in the queue since {at}, and does not start by itself: "
         "scontrol release {job_id}",

@@ -9,7 +9,7 @@ from clearway.eligibility.exemption import Purpose, exemption
 from clearway.eligibility.options import may_kill, options_for, why_not_saved
 from clearway.estimates.costs import lost_work_node_s
 from clearway.estimates.learning import application
-from clearway.model.claims import CheckpointHow, last_checkpoint, read_claims
+from clearway.model.claims import CheckpointHow, Claims, Restart, last_checkpoint, read_claims
 from clearway.model.cluster import Job, JobState
 from clearway.model.durations import format_duration
 from clearway.model.plan import node_hours
@@ -37,6 +37,9 @@ class Saving:
     last_at: datetime | None  # the newest checkpoint of this run that can be believed
     expected_s: float | None  # time until it is saved; None where it is not possible, or does not run
     advice: str  # what the owner can do, in one sentence
+    began: (
+        str  # how this run went on from an earlier one, in one sentence; empty where it is the first, or nothing says
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,25 @@ def saving(job: Job, context: PlanningContext) -> Saving:
         last_at=None if last == start else last,
         expected_s=expected_s,
         advice=_advice(job, way, possible=possible, why_not=why_not, expected_s=expected_s, error=error),
+        began=_began(job, claims),
     )
+
+
+def _began(job: Job, claims: Claims | None) -> str:
+    """Only the run itself can say whether it computes: it says so once its launcher has seen it."""
+    if claims is None or claims.checkpoint is None or job.restart_count == 0 or job.state is not JobState.RUNNING:
+        return ""
+    match claims.restart:
+        case Restart.OK:
+            return "This run was restarted from the newest checkpoint, and has computed since."
+        case Restart.FALLBACK:
+            return "This run was restarted from an older checkpoint: what was computed after that is lost."
+        case Restart.SCRATCH:
+            return "No checkpoint could be used: this run began anew, and what was computed before it is lost."
+        case None if claims.checkpointer != "application":
+            return "The job was started again; whether its program computes is not known yet."
+        case None:
+            return ""
 
 
 def _advice(job: Job, way: SavingWay, *, possible: bool, why_not: str, expected_s: float | None, error: str) -> str:
@@ -101,11 +122,11 @@ def _advice(job: Job, way: SavingWay, *, possible: bool, why_not: str, expected_
         case SavingWay.INTERVAL:
             return (
                 "The job saves itself at its own pace and loses what it does after that where there is no time to "
-                "wait: a program that also saves itself on a signal loses nothing."
+                "wait: a program that also saves itself on a signal can go on from the moment when it leaves."
             )
         case _:
             within = "" if expected_s is None else f" within {format_duration(expected_s)}"
-            return f"The job saves itself{within} when it is asked, and loses nothing where there is time for it."
+            return f"The job saves itself{within} when it is asked, to go on from there, where there is time for it."
 
 
 def if_urgent(job: Job, context: PlanningContext) -> IfUrgent | None:
@@ -145,7 +166,7 @@ def _what_would_become(job: Job, ways: tuple[Option, ...], *, waits: bool) -> st
         assert killed is not None  # noqa: S101 - there is at least one way
         return f"It would {leaves} without a checkpoint and lose {node_hours(killed.lost_work_node_s)}."
     after = "once it has next saved itself" if waits else "once it has saved itself"
-    told = f"It would be requeued {after}, within {format_duration(saved.checkpoint_s)}, and lose nothing"
+    told = f"It would be requeued {after}, within {format_duration(saved.checkpoint_s)}, to go on from there"
     if killed is None:
         return f"{told}."
     return f"{told}; where there is no time for that, it would lose {node_hours(killed.lost_work_node_s)}."

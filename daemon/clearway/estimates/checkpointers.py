@@ -14,7 +14,8 @@ cannot be trusted). ``reason`` is one line for people.
 verb                                           what it does
 =============================================  ==============================================================
 ``probe [-- PROGRAM ...]``                     can this be done here, for this program: ok, reason, version; perhaps
-                                               a warning, which the launcher shows to the job's user
+                                               a warning, which the launcher shows to the job's user. What the program
+                                               is seen to run lies in CLEARWAY_STATE (``clearway-commands``)
 ``start -- PROGRAM ...``                       becomes the program (exec); its exit status is the program's
 ``checkpoint GENERATION PID``                  saves into this empty folder: ok, reason, size_mib. PID leads the
                                                process group that ``start`` or ``restart`` became. When it failed

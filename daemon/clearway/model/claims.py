@@ -66,7 +66,7 @@ class Claims:
     app: str | None = None  # what the program is called: history is kept by user, application and checkpointer
     requeues: bool = False  # puts itself back in the queue once it has saved itself (submitit, Lightning)
     restart: Restart | None = None
-    restart_s: float | None = None  # from the start of this run until the program computed again
+    restart_s: float | None = None  # from the start of this run until the program was restored
     run: int | None = None  # the job's restart count when this was said; None: of every run
 
 

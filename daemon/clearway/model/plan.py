@@ -281,11 +281,11 @@ def what_becomes(planned: PlannedAction) -> str:
         case Action.KILL:
             return f"requeued without a checkpoint, losing {node_hours(planned.lost_work_node_s)}"
         case Action.APP_CHECKPOINT:
-            return f"saves itself within {format_duration(planned.checkpoint_s)}, losing nothing"
+            return f"saves itself within {format_duration(planned.checkpoint_s)}, to go on from there"
         case Action.SYS_CHECKPOINT:
-            return f"is checkpointed within {format_duration(planned.checkpoint_s)}, losing nothing"
+            return f"is checkpointed within {format_duration(planned.checkpoint_s)}, to go on from there"
         case Action.SUSPEND:
-            return "is suspended in memory, losing nothing"
+            return "is suspended in memory, to go on from there"
         case Action.END:
             return "ends by itself"
 

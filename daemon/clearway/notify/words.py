@@ -18,7 +18,7 @@ _LINES = 50  # of one message; of the rest only the number is told
 _SUBJECTS = {
     NoticeKind.WARNED: "job {job_id} is to leave soon",
     NoticeKind.LEFT: "job {job_id} was {what}",
-    NoticeKind.RETURNED: "job {job_id} runs again",
+    NoticeKind.RETURNED: "job {job_id} was started again",
     NoticeKind.HELD: "job {job_id} is held in the queue",
     NoticeKind.APPROVAL: "operation {eviction_id} waits for approval",
     NoticeKind.LOOP: "jobs leave again and again",

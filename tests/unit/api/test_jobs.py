@@ -36,7 +36,7 @@ def test_what_running_jobs_would_lose_now(api: ApiWorld) -> None:
     assert of_silent["if_urgent"]["sentence"] == ("It would be requeued without a checkpoint and lose 1.0 node-hours.")
     assert "clearway-run" in of_silent["saving"]["advice"]
     assert (of_saving["saving"]["way"], of_saving["saving"]["possible"]) == ("signal", True)
-    assert "lose nothing; where there is no time" in of_saving["if_urgent"]["sentence"]
+    assert "to go on from there; where there is no time" in of_saving["if_urgent"]["sentence"]
     assert not of_fixed["if_urgent"]["may_leave"]
     assert "--requeue" in of_fixed["saving"]["advice"]
 

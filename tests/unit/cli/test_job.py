@@ -68,7 +68,13 @@ def test_the_story_of_a_preempted_job(api: ApiWorld) -> None:
     shown = words(clearway("job", jobs[0]).stdout)
     assert "\\n" not in shown
     assert shown.count("without it") <= 1
-    for text in ("eviction", "preemptee", f"{urgent} ursula", "requeue without checkpoint, returned", "ran again at"):
+    for text in (
+        "eviction",
+        "preemptee",
+        f"{urgent} ursula",
+        "requeue without checkpoint, returned",
+        "was started again at",
+    ):
         assert text in shown, shown
     assert "preemptor" in clearway("job", urgent).stdout
 

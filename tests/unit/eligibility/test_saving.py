@@ -39,6 +39,35 @@ def test_what_a_job_says(comment: str, way: SavingWay, possible: bool, advice: s
     assert found.advice.count("\n") == 0
 
 
+@pytest.mark.parametrize(
+    ("said", "restarts", "told"),
+    [
+        ("checkpointer=dmtcp,restart=ok", 1, "restarted from the newest checkpoint, and has computed since"),
+        ("checkpointer=dmtcp,restart=fallback", 1, "from an older checkpoint: what was computed after that is lost"),
+        ("checkpointer=dmtcp,restart=scratch", 1, "began anew, and what was computed before it is lost"),
+        ("checkpointer=dmtcp", 1, "whether its program computes is not known yet"),
+        ("checkpointer=dmtcp", 0, ""),
+        ("signal=USR1", 1, ""),  # a program that saves itself: only it knows
+    ],
+)
+def test_a_restart_is_told_as_far_as_it_is_known(said: str, restarts: int, told: str) -> None:
+    of = job(comment=f"clearway:checkpoint=signal,run={restarts},{said}", restart_count=restarts)
+    began = saving(of, context(of)).began
+    assert told in began
+    assert bool(told) is bool(began)
+
+
+@pytest.mark.parametrize("comment", ["clearway:checkpoint=signal,took=38s", "clearway:checkpoint=interval,interval=1h"])
+def test_nobody_is_told_that_a_job_will_lose_nothing(comment: str) -> None:
+    """Whether it goes on from what it saves is known only when it does."""
+    of = job(nodes=4, comment=comment)
+    urgent = if_urgent(of, context(of))
+    assert urgent is not None
+    told = f"{saving(of, context(of)).advice} {urgent.sentence}"
+    assert "nothing" not in told
+    assert "go on from" in told
+
+
 def test_a_job_that_slurm_cannot_start_again() -> None:
     for fields, told in (({"requeueable": False}, "--requeue"), ({"batch": False}, "batch job")):
         of = job(comment="clearway:checkpoint=signal", **fields)
@@ -64,7 +93,7 @@ def test_if_an_urgent_job_came_now() -> None:
     told = if_urgent(saved, context(saved))
     assert told is not None
     assert told.sentence == (
-        "It would be requeued once it has saved itself, within 40s, and lose nothing; "
+        "It would be requeued once it has saved itself, within 40s, to go on from there; "
         "where there is no time for that, it would lose 4.0 node-hours."
     )
 

@@ -117,7 +117,7 @@ function Leaving({ e, explained }) {
     ["User", (p) => html`<${Said} text=${p.user} />`],
     ["How it leaves", (p) => WAYS[p.action] || words(p.action)],
     ["State", (p) => html`<${State} of=${p.state} />${p.note && html` <small><${Said} text=${p.note} longest=${200} /></small>`}`],
-    ["Work lost", (p) => html`${nodeHours(p.predicted_lost_work_node_s)}${p.actual_lost_work_node_s !== null && html` <small>really ${nodeHours(p.actual_lost_work_node_s)}</small>`}`, "number"],
+    ["Work lost", (p) => html`${nodeHours(p.predicted_lost_work_node_s)}${p.actual_lost_work_node_s !== null && html` <small>${p.checkpointed_at ? "if it goes on from its checkpoint:" : "really"} ${nodeHours(p.actual_lost_work_node_s)}</small>`}`, "number"],
     ["Saving takes", (p) => (p.predicted_checkpoint_s ? html`${duration(p.predicted_checkpoint_s)}${p.actual_checkpoint_s !== null && html` <small>really ${duration(p.actual_checkpoint_s)}</small>`}` : "–"), "number"],
     ["Why this job", (p) => html`<${Said} text=${p.reason} longest=${300} />`],
     ...(e.drain ? [] : [["Sparing it would cost", spared]]),

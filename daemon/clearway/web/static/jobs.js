@@ -67,8 +67,8 @@ function Part({ o }) {
       ["Asked", html`<${When} at=${p.asked_at} />`],
       ["Saved", html`<${When} at=${p.checkpointed_at} />`],
       ["Left", html`<${When} at=${p.vacated_at} />`],
-      ["Back", html`<${When} at=${p.returned_at} />`, o.runs_again_at && html`expected at <${When} at=${o.runs_again_at} />`],
-      ["Work lost", nodeHours(p.actual_lost_work_node_s ?? p.predicted_lost_work_node_s), p.actual_lost_work_node_s === null ? "as planned" : "really"],
+      ["Started again", html`<${When} at=${p.returned_at} />`, o.runs_again_at && html`expected at <${When} at=${o.runs_again_at} />`],
+      ["Work lost", nodeHours(p.actual_lost_work_node_s ?? p.predicted_lost_work_node_s), p.actual_lost_work_node_s === null ? "as planned" : p.checkpointed_at ? "if it goes on from its checkpoint" : "really"],
     ]} />`}
     ${o.verdict && html`<p><strong>Why:</strong> <${Said} text=${o.verdict.reason} longest=${400} /></p>`}
     ${o.sparing?.sentence && html`<p><strong>Otherwise:</strong> <${Said} text=${o.sparing.sentence} longest=${400} /></p>`}
@@ -101,6 +101,7 @@ export function OneJob({ of }) {
       ]} />`}
       ${j.saving && html`<p>${j.saving.possible ? `It can be saved${j.saving.expected_s === null ? "" : ` within ${duration(j.saving.expected_s)}`}.` : html`It cannot be saved: <${Said} text=${j.saving.why_not} longest=${200} />.`}
         ${j.saving.last_at && html` Its newest checkpoint is of <${When} at=${j.saving.last_at} />.`}</p>
+      ${j.saving.began && html`<p><${Said} text=${j.saving.began} longest=${200} /></p>`}
       ${j.saving.advice && html`<p class="banner"><strong>To lose less next time:</strong> <${Said} text=${j.saving.advice} longest=${400} /></p>`}`}
     </section>`}
     <h2>What Clearway had to do with it</h2>
