@@ -113,10 +113,21 @@ function clearway.speaks_of_checkpoints(comment)
    return false
 end
 
+-- Whether a line that is no comment names srun: no checkpointer can save its connections to Slurm, and a script that was
+-- restored without them stands still for ever. One that is hidden better is found by the launcher.
+function clearway.names_srun(script)
+   for line in script:gmatch("[^\n]+") do
+      if not line:match("^%s*#") and line:find("%f[%w_]srun%f[^%w_]") then
+         return true
+      end
+   end
+   return false
+end
+
 -- The script under the launcher; nil where it is to stay as it is: not a script of a POSIX shell, one that calls
--- the launcher itself, or none, as for srun and salloc.
+-- the launcher itself or srun, or none, as for srun and salloc.
 function clearway.under_launcher(script)
-   if script == nil or script:find("clearway-run", 1, true) then
+   if script == nil or script:find("clearway-run", 1, true) or clearway.names_srun(script) then
       return nil
    end
    local first, rest = script:match("^(#![^\n]*\n)(.*)$")

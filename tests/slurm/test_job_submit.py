@@ -142,6 +142,9 @@ def test_every_batch_job_runs_under_the_checkpointer(transparent: SlurmCluster) 
     assert "checkpointer=marks" in claim
     assert "app=simulation" in claim
     assert said(transparent, "own-words", TELLS, "--comment=clearway:checkpoint=none")[0] == "no 2 two words"
+    calls = TELLS.replace("echo end", "/usr/bin/srun -n1 true; echo end")
+    assert said(transparent, "srun", calls)[0] == "no 2 two words"
+    assert said(transparent, "of srun", TELLS.replace("exit 7", "# srun, and $srun_runs"))[0] == "yes 2 two words"
     assert said(transparent, "own-call", TELLS.replace("exit 7", "# clearway-run"))[0] == "no 2 two words"
     python = """\
         #!/usr/bin/env python3
