@@ -7,7 +7,7 @@ import clearway_checkpoint
 from clearway.model.errors import ConfigError
 
 DRIVERS = Path(clearway_checkpoint.__file__).parent
-LAUNCHER = ("clearway-run", "clearway-generations", "clearway-chain", "clearway-try", "clearway-copy")
+LAUNCHER = ("clearway-run", "clearway-start", "clearway-generations", "clearway-chain", "clearway-try", "clearway-copy")
 ROOT_HELPER = "clearway-criu"
 ABOUT_THE_HELPER = """\
 clearway-criu is for sites that offer CRIU; other sites may remove it. sudo runs it with root's rights, so
