@@ -108,7 +108,9 @@ def test_a_program_reads_what_it_would_read_without_the_launcher(bench: Bench, f
     stand_ins(bench)
     without = batch(bench, FORMS[form], "")
     with ThreadPoolExecutor() as pool:
-        runs = {name: pool.submit(batch, bench, FORMS[form], launcher(bench, *options)) for name, options in OPTIONS.items()}
+        runs = {
+            name: pool.submit(batch, bench, FORMS[form], launcher(bench, *options)) for name, options in OPTIONS.items()
+        }
     for name, run in runs.items():
         status, output, said = run.result()
         assert (status, output) == without[:2], (name, said)
@@ -136,7 +138,11 @@ while :; do sleep 0.05; done
 
 @pytest.mark.parametrize(
     ("form", "rest"),
-    [("{ RUN ./reads; cat; } <in.txt", 120), ("{ read -r first; RUN ./reads; cat; } <in.txt", 119), ("seq 120 | RUN ./reads", 0)],
+    [
+        ("{ RUN ./reads; cat; } <in.txt", 120),
+        ("{ read -r first; RUN ./reads; cat; } <in.txt", 119),
+        ("seq 120 | RUN ./reads", 0),
+    ],
 )
 def test_a_trial_reads_the_input_twice(bench: Bench, form: str, rest: int) -> None:
     """And leaves a file to what comes after it."""
@@ -160,7 +166,9 @@ def test_a_trial_with_a_checkpointer_reads_the_input_from_its_file(bench: Bench)
 @pytest.mark.parametrize("checkpointer", ["application", "fake"])
 def test_a_trial_at_a_terminal(bench: Bench, checkpointer: str) -> None:
     """A program that saves itself reads what is typed; no checkpointer can bring a terminal back, and that is said."""
-    tool(bench, "reads", f"read -r line; echo 1 >count; echo \"<$line>\" >>typed\n{READS_AND_SAVES.replace('wc -l', ':')}")
+    tool(
+        bench, "reads", f'read -r line; echo 1 >count; echo "<$line>" >>typed\n{READS_AND_SAVES.replace("wc -l", ":")}'
+    )
     ours, theirs = pty.openpty()
     path = bench.folder / "script"
     run = launcher(bench, "--try", "1", *OPTIONS[checkpointer][:2])
@@ -181,7 +189,7 @@ def test_a_trial_at_a_terminal(bench: Bench, checkpointer: str) -> None:
 
 def test_the_program_under_criu_has_its_input_and_signals(bench: Bench) -> None:
     """Its helper is a stub: what is tried is how the program starts."""
-    tool(bench, "clearway-criu", 'case $1 in probe) echo ok=yes; echo version=4.2 ;; esac')
+    tool(bench, "clearway-criu", "case $1 in probe) echo ok=yes; echo version=4.2 ;; esac")
     os.environ["CLEARWAY_CRIU_HELPER"] = str(bench.folder / "clearway-criu")
     try:
         run = launcher(bench, "--checkpointer", "criu", "--dir", "generations")
@@ -196,14 +204,15 @@ def test_the_program_under_criu_has_its_input_and_signals(bench: Bench) -> None:
 # A line at a time from the input's descriptor: what Python has read ahead would be saved with its memory.
 SLOW_READER = """\
 import os, sys, time
-line = b""
+line = read = b""
 while byte := os.read(0, 1):
     line += byte
     if byte == b"\\n":
         with open("read.txt", "ab") as log:
             log.write(line)
-        line = b""
+        read, line = read + line, b""
         time.sleep(0.0 if os.path.exists("hurry") else 0.1)
+open("result.txt", "wb").write(read)
 sys.exit(5)
 """
 
@@ -236,4 +245,4 @@ def test_a_saved_program_goes_on_reading_where_it_was_under_the_real_dmtcp(
         _, said = again.communicate(timeout=120)
     assert again.returncode == 5, said
     assert "restarting from" in said
-    assert (folder / "read.txt").read_text() == LINES
+    assert (folder / "result.txt").read_text() == LINES
