@@ -5,10 +5,17 @@
 #   CLEARWAY_APPLICATION_COMMAND  run by sh to save the program, instead of a signal; CLEARWAY_PID is the program's
 #   CLEARWAY_APPLICATION_SIGNAL   what the program is sent (default USR1)
 #
+# The signal goes to every process of the program that catches it, whichever shell or starter is above it, and to no other:
+# it would end a process without a handler. Where a shell with a trap has started a program with a handler both get it,
+# because a shell's trap waits until what it runs has ended. A process with its parent's command line is a fork of it, and
+# has only inherited the handler: it gets none, for two of them would write the same file. A signal that is blocked is not
+# caught, whatever may be done with it later.
+#
 # What is saved stays the program's own file: a generation holds only its size and name.
 
 set -u
 file=${CLEARWAY_APPLICATION_FILE:-} command=${CLEARWAY_APPLICATION_COMMAND:-}
+signal=${CLEARWAY_APPLICATION_SIGNAL:-USR1}
 
 no() {
     printf 'ok=no\nreason=%s\n' "$*"
@@ -22,6 +29,74 @@ alive() { # a zombie has ended, though kill -0 still finds it
 
 whole() { # whole SIGNAL: the program and what it started
     kill -s "$1" -- "-$pid" 2>/dev/null || kill -s "$1" "$pid" 2>/dev/null
+}
+
+number_of() { # number_of SIGNAL: as the kernel counts them; nothing where there is no such signal
+    case $1 in ''|*[!0-9]*) ;; *) echo "$1"; return ;; esac
+    at=1
+    while [ $at -le 64 ]; do
+        [ "$(kill -l $at 2>/dev/null)" != "$1" ] || { echo $at; return; }
+        at=$((at + 1))
+    done
+}
+
+below() { # a process and all that descend from it
+    printf '%s\n' "$1"
+    for kid in $(cat /proc/"$1"/task/*/children 2>/dev/null); do below "$kid"; done
+}
+
+fates() { # fates PID ...: a line for each that is this user's: PID, its parent, what the signal does to it, its name
+    # shellcheck disable=SC2046 # paths
+    [ $# -eq 0 ] || cat $(printf '/proc/%s/status ' "$@") 2>/dev/null | awk -v number="$number" -v me="$(id -u)" '
+        function in_mask(mask,   digit) {
+            digit = index("0123456789abcdef", substr(mask, length(mask) - int((number - 1) / 4), 1)) - 1
+            return int(digit / 2 ^ ((number - 1) % 4)) % 2
+        }
+        $1 == "Name:" { name = $2 }
+        $1 == "Pid:" { pid = $2 }
+        $1 == "PPid:" { parent = $2 }
+        $1 == "Uid:" { uid = $2 }
+        $1 == "SigIgn:" { ignores = in_mask($2) }
+        $1 == "SigCgt:" && uid == me { print pid, parent, in_mask($2) ? "hears" : ignores ? "ignores" : "dies", name }'
+}
+
+step_processes() { # what srun has started for this job on this node: children of slurmstepd, so not below the program
+    for process in $(grep -lzx -- "SLURM_JOB_ID=${SLURM_JOB_ID:-}" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3); do
+        ! grep -qz '^SLURM_STEP_ID=' "/proc/$process/environ" 2>/dev/null || below "$process"
+    done | sort -nu
+}
+
+audience() { # audience PID: the processes that the signal is sent to, a line each
+    # shellcheck disable=SC2046 # process ids
+    said=$(fates $(below "$1"))
+    sruns=$(printf '%s\n' "$said" | awk '$4 == "srun" { parent[$1] = $2 }
+        END { for (pid in parent) if (!(parent[pid] in parent)) print pid }')
+    if [ -n "$sruns" ]; then
+        # shellcheck disable=SC2046 # process ids
+        tasks=$(fates $(step_processes))
+        if [ "${SLURM_JOB_NUM_NODES:-1}" = 1 ]; then
+            said=$said'
+'$tasks
+        elif printf '%s\n' "$tasks" | awk '$3 == "hears" { hears = 1 } $3 == "dies" { dies = 1 } END { exit dies || !hears }'
+        then
+            # To srun, which waits for it (and blocks it: nothing is caught), and has each process of its tasks sent it on all
+            # nodes, with a handler or not. Those of other nodes cannot be seen, but run what those of this node do.
+            printf '%s\n' "$sruns"
+        fi
+    fi
+    printf '%s\n' "$said" | while read -r process parent fate name; do
+        [ "$fate" = hears ] && [ "$name" != srun ] || continue
+        ! printf '%s\n' "$said" | grep -q "^$parent [0-9]* hears " ||
+            ! cmp -s "/proc/$parent/cmdline" "/proc/$process/cmdline" || continue
+        printf '%s\n' "$process"
+    done
+}
+
+deaf() { # deaf PID: would nobody hear a request
+    [ -z "$command" ] || no "a command saves it"
+    number=$(number_of "$signal")
+    [ -z "$number" ] || [ -z "$(audience "$1")" ] || no "it catches $signal"
+    printf 'ok=yes\nreason=%s\n' "$unheard"
 }
 
 save() { # save GENERATION PID
@@ -38,7 +113,16 @@ save() { # save GENERATION PID
         until [ -n "$(find "$asked.later" -newer "$asked" 2>/dev/null)" ]; do
             touch "$asked.later" || no "no temporary file"
         done
-        kill -s "${CLEARWAY_APPLICATION_SIGNAL:-USR1}" "$2" 2>/dev/null || no "the program has ended"
+        number=$(number_of "$signal")
+        [ -n "$number" ] || no "there is no signal $signal"
+        tries=0
+        until hearers=$(audience "$2") && [ -n "$hearers" ]; do # it may have been started just now
+            alive "$2" || no "the program has ended"
+            tries=$((tries + 1))
+            [ $tries -lt 10 ] || no "$unheard"
+            sleep 0.2 2>/dev/null || sleep 1
+        done
+        for process in $hearers; do kill -s "$signal" "$process" 2>/dev/null; done
         until [ -n "$(find "$file" -newer "$asked" 2>/dev/null)" ]; do # the launcher's time limit ends this
             alive "$2" || no "the program ended without a checkpoint"
             sleep 0.1 2>/dev/null || sleep 1
@@ -61,11 +145,13 @@ verify() { # verify GENERATION
     echo ok=yes
 }
 
+unheard="no process of the program catches $signal, which would end it"
 verb=${1:-}
 [ $# -eq 0 ] || shift
 case $verb in
     probe|end) echo ok=yes ;;
     start) shift; exec "$@" ;;
+    deaf) deaf "$1" ;;
     checkpoint) save "$1" "$2" ;;
     verify) verify "$1" ;;
     restart) # the program reads its own file

@@ -38,10 +38,17 @@ go_on() {
     done <"$gpu"
     rm -f "$gpu"
 }
-exec 3<&0
-"$@" <&3 3<&- &
+# What a shell starts in the background has no input, and ignores INT and QUIT. The program may have a descriptor 3 itself.
+for spare in 3 4 5 6 7 8 9; do [ -e "/proc/$$/fd/$spare" ] || break; done
+ignores=$(sed -n "s/^SigIgn:.*\(.\)\$/\1/p" /proc/$$/status)
+defaults=
+[ $((0x$ignores & 2)) -ne 0 ] || defaults="$defaults --default-signal=INT"
+[ -z "${BASH_VERSION:-}" ] && [ $((0x$ignores & 4)) -ne 0 ] || defaults="$defaults --default-signal=QUIT"
+[ -z "$defaults" ] || ! env $defaults true 2>/dev/null || set -- env $defaults "$@"
+eval "exec $spare<&0"
+eval "\"\$@\" <&$spare $spare<&- &"
 program=$!
-exec 3<&-
+eval "exec $spare<&-"
 for each in TERM INT HUP USR1 USR2; do trap "pass_on $each" $each; done
 trap go_on CONT
 while :; do

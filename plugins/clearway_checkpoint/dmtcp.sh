@@ -377,6 +377,13 @@ launch() { # launch FOLDER PROGRAM ...: becomes the program, which will save its
     images=$1
     shift
     ours "$CLEARWAY_STATE" "$state" "$state/tmp" "$images"
+    if [ -f "/proc/$$/fd/0" ]; then
+        # What a program has as its descriptor 0 when DMTCP begins is not restored: it would read the file from its beginning
+        # again. So it is opened, under DMTCP, by a shell that becomes the program, and stands where it stood.
+        # shellcheck disable=SC2016 - expanded by the inner shell
+        set -- sh -c 'exec <"$1" || exit; [ "$2" = 0 ] || dd bs=1 skip="$2" count=0 >/dev/null 2>&1; shift 2; exec "$@"' \
+            sh "$(readlink /proc/self/fd/0)" "$(sed -n 's/^pos:[[:space:]]*//p' /proc/$$/fdinfo/0)" "$@"
+    fi
     clean_exec dmtcp_launch -q -q -j --no-gzip --ckptdir "$images" --tmpdir "$state/tmp" --ckpt-signal "$signal" "$@"
 }
 

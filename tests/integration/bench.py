@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from clearway.model.claims import Claims, parse_claims
 
@@ -52,7 +53,14 @@ class Bench:
         assert claims is not None
         return claims
 
-    def start(self, *arguments: str, program: str, **more: str) -> subprocess.Popen[str]:
+    def start(
+        self,
+        *arguments: str,
+        program: str,
+        stdin: int | IO[bytes] = subprocess.DEVNULL,
+        stdout: int | IO[bytes] | None = None,
+        **more: str,
+    ) -> subprocess.Popen[str]:
         """The launcher as the child of a process that is called slurmstepd, as in a batch job."""
         path = self.folder / "program"
         path.write_text("#!/bin/bash\n" + textwrap.dedent(program))
@@ -67,7 +75,9 @@ class Bench:
         }
         stepd = self.folder / "slurmstepd"
         command = [str(stepd), self.shell, str(LAUNCHER), *arguments, "--", str(path)]
-        step = subprocess.Popen(command, env=env, text=True, stderr=subprocess.PIPE, start_new_session=True)
+        step = subprocess.Popen(
+            command, env=env, text=True, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, start_new_session=True
+        )
         self._started.append(step)
         return step
 

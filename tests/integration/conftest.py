@@ -79,8 +79,10 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
         '#!/bin/sh\nfor a; do case $a in Comment=*) printf "%s\\n" "${a#Comment=}" > "$FOLDER/comment.new"\n'
         'mv "$FOLDER/comment.new" "$FOLDER/comment";; esac; done\n'
     )
-    # A process whose name is slurmstepd, for the launcher to find as its parent.
-    (tmp_path / "slurmstepd").write_text('#!/bin/bash\n"$@" &\necho $! > "$FOLDER/pid"\nwait $!\nexit $?\n')
+    # Named slurmstepd, for the launcher to find as its parent. It takes nothing away from what it starts.
+    as_slurm = "env --default-signal=INT --default-signal=QUIT"
+    tells = 'echo $! > "$FOLDER/pid"\nwait $!\nexit $?\n'
+    (tmp_path / "slurmstepd").write_text(f'#!/bin/bash\n{as_slurm} "$@" <&0 &\n{tells}')
     for name in ("squeue", "scontrol", "slurmstepd"):
         (tmp_path / name).chmod(0o755)
     made = Bench(tmp_path, request.param)

@@ -75,7 +75,7 @@ def test_held_program_that_is_terminated_ends_at_once(bench: Bench) -> None:
 
 
 def test_program_that_does_not_save_is_a_failed_checkpoint(bench: Bench) -> None:
-    program = 'trap "" USR1; touch "$FOLDER/ready"; while [ ! -e "$FOLDER/stop" ]; do sleep 0.05; done\n'
+    program = 'trap : USR1; touch "$FOLDER/ready"; while [ ! -e "$FOLDER/stop" ]; do sleep 0.05; done\n'
     step = bench.start("--checkpoint-file", f"{bench.folder}/ck", "--grace", "0", program=program)
     pid = bench.launcher_pid()
     poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
@@ -101,7 +101,7 @@ def test_a_checkpoint_command_decides_by_its_exit_status(bench: Bench) -> None:
 
 
 def test_program_that_dies_of_a_signal_while_saving(bench: Bench) -> None:
-    program = 'touch "$FOLDER/ready"; while :; do sleep 0.05; done\n'  # USR1 is deadly to it
+    program = 'trap "trap - USR1; kill -USR1 $$" USR1; touch "$FOLDER/ready"; while :; do sleep 0.05; done\n'
     step = bench.start("--checkpoint-file", f"{bench.folder}/ck", program=program)
     pid = bench.launcher_pid()
     poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())
@@ -111,7 +111,7 @@ def test_program_that_dies_of_a_signal_while_saving(bench: Bench) -> None:
 
 
 def test_term_reaches_the_program(bench: Bench) -> None:
-    program = 'trap "exit 7" TERM; touch "$FOLDER/ready"; while :; do sleep 0.05; done\n'
+    program = 'trap : USR1; trap "exit 7" TERM; touch "$FOLDER/ready"; while :; do sleep 0.05; done\n'
     step = bench.start("--checkpoint-file", f"{bench.folder}/ck", program=program)
     pid = bench.launcher_pid()
     poll(lambda: "checkpoint=signal" in bench.comment and (bench.folder / "ready").exists())

@@ -74,7 +74,7 @@ def test_a_claim_names_its_run(bench: Bench, by_slurm: str, run: int, monkeypatc
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     squeue = bench.folder / "squeue"
     squeue.write_text(squeue.read_text().replace('"${SLURM_RESTART_COUNT:-0}"', f"'{by_slurm}'"))
-    step = bench.start("--checkpoint-file", f"{bench.folder}/ck", program="sleep 0.5; exit 5")
+    step = bench.start("--checkpoint-file", f"{bench.folder}/ck", program="trap : USR1; sleep 2; exit 5")
     poll(lambda: "checkpoint=signal" in bench.comment)
     assert bench.claims().run == run
     assert step.wait(timeout=60) == 5
@@ -97,7 +97,7 @@ def test_a_comment_that_cannot_be_read_is_not_taken_for_an_empty_one(bench: Benc
     squeue = bench.folder / "squeue"
     deaf = 'echo >> "$FOLDER/looks"; [ $(wc -l < "$FOLDER/looks") -gt 2 ] || '
     squeue.write_text(squeue.read_text().replace("*) cat", f"*%k*) {deaf}{how}; cat"))
-    step = bench.start("--checkpoint-file", f"{bench.folder}/ck", program="sleep 0.5; exit 5")
+    step = bench.start("--checkpoint-file", f"{bench.folder}/ck", program="trap : USR1; sleep 2; exit 5")
     poll(lambda: "checkpoint=signal" in bench.comment)
     assert bench.comment.startswith("my own words clearway:max_delay=5m,")
     assert step.wait(timeout=60) == 5

@@ -9,6 +9,7 @@ from clearway.model.errors import ConfigError
 DRIVERS = Path(clearway_checkpoint.__file__).parent
 LAUNCHER = (
     "clearway-run",
+    "clearway-start",
     "clearway-generations",
     "clearway-chain",
     "clearway-commands",

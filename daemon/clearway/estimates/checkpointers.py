@@ -21,6 +21,8 @@ verb                                           what it does
                                                process group that ``start`` or ``restart`` became. When it failed
                                                the program goes on; when it is done the program may stand
                                                still until SIGCONT
+``deaf PID``                                   is there nothing in the program that would hear a request to save itself
+                                               now: ok, reason. ``ok=yes`` only with evidence. May be left out
 ``verify GENERATION``                          is what lies there complete and loadable: ok, reason
 ``restart GENERATION -- PROGRAM ...``          becomes the restored program; its exit status is the program's. Writes
                                                ``ok=yes`` into ``$CLEARWAY_STATE/restarted`` when the program computes

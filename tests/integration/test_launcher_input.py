@@ -1,0 +1,248 @@
+"""A program's standard input and signals: the same under the launcher as without it, in each form that scripts have."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import signal
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from clearway.model.claims import SaveState
+from tests.integration.bench import LAUNCHER, Bench, poll
+from tests.integration.test_launcher_generations import FAKE
+from tests.real_dmtcp import dmtcp_folder
+
+STAND_IN = Path(__file__).with_name("fake_dmtcp.sh")
+DRIVERS = Path(__file__).parents[2] / "plugins" / "clearway_checkpoint"
+LINES = "".join(f"{number}\n" for number in range(1, 121))
+LONG = 20_000  # lines: more than a pipe holds, so that shells make a file of a here-document or start a writer
+
+# RUN stands for the launcher with its options, and for nothing where the script runs as it is.
+FORMS = {
+    "file": "exec RUN cat <in.txt",
+    "file from its second line on": "{ read -r first; exec RUN cat; } <in.txt",
+    "here-document": f"exec RUN cat <<'END'\n{LINES}END",
+    "long here-document": f"exec RUN wc -l <<END\n$(seq {LONG})\nEND",
+    "python from a here-document": "exec RUN python3 - <<'END'\nimport sys\nprint(6 * 7, sys.stdin.read())\nEND",
+    "shell from a pipe": "echo 'echo read; exit 3' | RUN sh",
+    "pipe": "seq 120 | RUN cat",
+    "pipe whose writer is slow": "{ seq 60; sleep 1; seq 60; } | RUN cat",
+    "pipe that is not read to its end": "set -o pipefail; yes | RUN head -n 2; echo ${PIPESTATUS[0]}",
+    "srun": "exec RUN srun cat <in.txt",
+    "srun with a double dash": "exec RUN srun -- cat <in.txt",
+    "nothing": "exec RUN cat",
+    "closed": "exec RUN sh -c 'cat; echo $?; ls /proc/self/fd' <&-",
+    "other descriptors": "exec 3<in.txt 4<in.txt; exec RUN sh -c 'cat | wc -l; cat <&4 <&3; ls /proc/$$/fd' <in.txt",
+    "many descriptors": "exec 3<in.txt 4<&3 5<&3 6<&3 7<&3 8<&3; exec RUN sh -c 'ls /proc/$$/fd; cat' <in.txt",
+    "loop": "while read -r line; do RUN sh -c 'echo $1' sh \"$line\"; done <in.txt | head -n 3",
+    "two after each other": "{ RUN head -n 1; RUN true; cat | tail -n 1; } <in.txt",
+    "exit status": "set -e; RUN sh -c 'read -r x; exit $((x + 4))' <in.txt; echo not reached",
+    "signals": "exec RUN grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status <in.txt",
+    "ignored signals": "trap '' USR1 HUP INT; exec RUN grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status",
+}
+OPTIONS = {
+    "application": ("--checkpoint-file", "ck"),
+    "dmtcp": ("--checkpointer", "dmtcp", "--dir", "generations-dmtcp"),
+    "fake": ("--checkpointer", "fake", "--dir", "generations"),
+    "none": ("--checkpointer", "none"),
+    "missing": ("--checkpointer", "missing", "--dir", "generations-missing"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _tools(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    drivers = bench.folder / "drivers"
+    drivers.mkdir()
+    shutil.copy(FAKE, drivers / "fake.sh")
+    for name in ("application", "dmtcp", "criu"):
+        shutil.copy(DRIVERS / f"{name}.sh", drivers)
+    monkeypatch.setenv("CLEARWAY_CHECKPOINTERS", str(drivers))
+    monkeypatch.setenv("CLEARWAY_DMTCP_GUARDS", "skipped")
+    monkeypatch.setenv("VERSION", "4.2.0")
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+    (bench.folder / "in.txt").write_text(LINES)
+    tool(bench, "srun", 'export SLURM_PROCID=0; while :; do case $1 in -*) shift ;; *) break ;; esac; done; exec "$@"')
+
+
+def tool(bench: Bench, name: str, script: str) -> None:
+    (bench.folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (bench.folder / name).chmod(0o755)
+
+
+def stand_ins(bench: Bench) -> None:
+    for name in ("launch", "coordinator", "command", "restart"):
+        shutil.copy(STAND_IN, bench.folder / f"dmtcp_{name}")
+        (bench.folder / f"dmtcp_{name}").chmod(0o755)
+
+
+def batch(bench: Bench, script: str, run: str) -> tuple[int, str, str]:
+    """Exit status, output and errors of a batch script."""
+    path = Path(mkdtemp(dir=bench.folder)) / "script"
+    path.write_text(f"#!/bin/bash\ncd {bench.folder}\n{script.replace('RUN ', run)}\n")
+    env = os.environ | {
+        "PATH": f"{bench.folder}:{os.environ['PATH']}",
+        "FOLDER": str(bench.folder),
+        "TMPDIR": str(bench.folder),
+        "SLURM_JOB_ID": "7",
+    }
+    command = [str(bench.folder / "slurmstepd"), "bash", str(path)]
+    done = subprocess.run(
+        command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def launcher(bench: Bench, *options: str) -> str:
+    return f"{bench.shell} {LAUNCHER} {' '.join(options)} -- "
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_program_reads_what_it_would_read_without_the_launcher(bench: Bench, form: str) -> None:
+    """With each checkpointer, side by side."""
+    stand_ins(bench)
+    without = batch(bench, FORMS[form], "")
+    with ThreadPoolExecutor() as pool:
+        runs = {
+            name: pool.submit(batch, bench, FORMS[form], launcher(bench, *options)) for name, options in OPTIONS.items()
+        }
+    for name, run in runs.items():
+        status, output, said = run.result()
+        assert (status, output) == without[:2], (name, said)
+
+
+def test_a_pipe_is_said_to_be_in_the_way_of_a_checkpoint_and_no_offer_is_made(bench: Bench) -> None:
+    for form in ("pipe", "here-document"):
+        _, output, said = batch(bench, FORMS[form], launcher(bench, *OPTIONS["fake"]))
+        assert output == LINES
+        expected = "clearway-run: this job runs without checkpoints: its standard input is a pipe or a socket, whose"
+        assert said.startswith(expected), said
+        assert said.count("\n") == 1
+    assert "checkpoint=none" in bench.comment  # of the here-document: in a pipe the launcher is not the batch shell
+    status, _, said = batch(bench, FORMS["pipe"], launcher(bench, "--try", "1", "--checkpointer", "fake"))
+    assert status == 1
+    assert "this program cannot be saved here: its standard input is a pipe or a socket" in said
+
+
+READS_AND_SAVES = """\
+trap 'echo > ck.new; mv ck.new ck' USR1
+wc -l >> counts
+while :; do sleep 0.05; done
+"""
+
+
+@pytest.mark.parametrize(
+    ("form", "rest"),
+    [
+        ("{ RUN ./reads; cat; } <in.txt", 120),
+        ("{ read -r first; RUN ./reads; cat; } <in.txt", 119),
+        ("seq 120 | RUN ./reads", 0),
+    ],
+)
+def test_a_trial_reads_the_input_twice(bench: Bench, form: str, rest: int) -> None:
+    """And leaves a file to what comes after it."""
+    tool(bench, "reads", READS_AND_SAVES)
+    _, output, said = batch(bench, form, launcher(bench, "--try", "1", *OPTIONS["application"]))
+    assert "this program can be saved here" in said, said
+    lines = rest or 120
+    assert (bench.folder / "counts").read_text().split() == [str(lines)] * 2
+    assert output.count("\n") == rest
+    assert not list(bench.folder.glob("clearway-run.*"))
+
+
+def test_a_trial_with_a_checkpointer_reads_the_input_from_its_file(bench: Bench) -> None:
+    tool(bench, "reads", "echo 1 >count; wc -l >> counts; while :; do sleep 0.05; done")
+    for _ in range(2):
+        status, _, said = batch(bench, "RUN ./reads <in.txt", launcher(bench, "--try", "1", "--checkpointer", "fake"))
+        assert status == 0, said
+    assert (bench.folder / "counts").read_text().split() == ["120"] * 4
+
+
+@pytest.mark.parametrize("checkpointer", ["application", "fake"])
+def test_a_trial_at_a_terminal(bench: Bench, checkpointer: str) -> None:
+    """A program that saves itself reads what is typed; no checkpointer can bring a terminal back, and that is said."""
+    tool(
+        bench, "reads", f'read -r line; echo 1 >count; echo "<$line>" >>typed\n{READS_AND_SAVES.replace("wc -l", ":")}'
+    )
+    ours, theirs = pty.openpty()
+    path = bench.folder / "script"
+    run = launcher(bench, "--try", "1", *OPTIONS[checkpointer][:2])
+    path.write_text(f"#!/bin/sh\ncd {bench.folder}\n{run} ./reads\n")
+    env = os.environ | {"PATH": f"{bench.folder}:{os.environ['PATH']}", "FOLDER": str(bench.folder)}
+    os.write(ours, b"one\ntwo\n")
+    with subprocess.Popen(
+        ["setsid", "--ctty", "--wait", "sh", str(path)], env=env, stdin=theirs, stderr=subprocess.PIPE, text=True
+    ) as process:
+        os.close(theirs)
+        _, said = process.communicate(timeout=120)
+    os.close(ours)
+    assert process.returncode == 0, said
+    typed = (bench.folder / "typed").read_text().split()
+    assert typed == (["<one>", "<two>"] if checkpointer == "application" else ["<>", "<>"])
+    assert ("a terminal cannot be saved" in said) == (checkpointer == "fake")
+
+
+def test_the_program_under_criu_has_its_input_and_signals(bench: Bench) -> None:
+    """Its helper is a stub: what is tried is how the program starts."""
+    tool(bench, "clearway-criu", "case $1 in probe) echo ok=yes; echo version=4.2 ;; esac")
+    os.environ["CLEARWAY_CRIU_HELPER"] = str(bench.folder / "clearway-criu")
+    try:
+        run = launcher(bench, "--checkpointer", "criu", "--dir", "generations")
+        for form in ("file", "nothing", "srun", "other descriptors", "signals", "exit status", "ignored signals"):
+            without = batch(bench, FORMS[form], "")
+            status, output, said = batch(bench, FORMS[form], run)
+            assert (status, output) == without[:2], (form, said)
+    finally:
+        del os.environ["CLEARWAY_CRIU_HELPER"]
+
+
+# A line at a time from the input's descriptor: what Python has read ahead would be saved with its memory.
+SLOW_READER = """\
+import os, sys, time
+line = read = b""
+while byte := os.read(0, 1):
+    line += byte
+    if byte == b"\\n":
+        with open("read.txt", "ab") as log:
+            log.write(line)
+        read, line = read + line, b""
+        time.sleep(0.0 if os.path.exists("hurry") else 0.1)
+open("result.txt", "wb").write(read)
+sys.exit(5)
+"""
+
+
+def test_a_saved_program_goes_on_reading_where_it_was_under_the_real_dmtcp(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if bench.shell != "dash":
+        pytest.skip("the launcher's shells are compared elsewhere")
+    dmtcp_folder()
+    folder = bench.folder
+    monkeypatch.chdir(folder)
+    (folder / "slow.py").write_text(SLOW_READER)
+    program = "exec python3 slow.py"
+    options = ("--checkpointer", "dmtcp", "--dir", str(folder / "generations"), "--hold", "600")
+    with (folder / "in.txt").open("rb") as source:
+        step = bench.start(*options, program=program, stdin=source)
+    pid = bench.launcher_pid()
+    poll(lambda: (folder / "read.txt").exists() and len((folder / "read.txt").read_text().split()) >= 30, 60)
+    os.kill(pid, signal.SIGUSR1)
+    poll(lambda: bench.claims().state is SaveState.SAVED, 60)
+    bench.end()
+    step.wait(timeout=60)
+    read = len((folder / "read.txt").read_text().split())
+    assert 30 <= read < 120
+    (folder / "hurry").touch()
+    (folder / "pid").unlink()
+    with (folder / "in.txt").open("rb") as source:
+        again = bench.start(*options, program=program, stdin=source)
+        _, said = again.communicate(timeout=120)
+    assert again.returncode == 5, said
+    assert "restarting from" in said
+    assert (folder / "result.txt").read_text() == LINES
