@@ -8,8 +8,10 @@
 # The signal goes to every process of the program that catches it, whichever shell or starter is above it, and to no other:
 # it would end a process without a handler. Where a shell with a trap has started a program with a handler both get it,
 # because a shell's trap waits until what it runs has ended. A process with its parent's command line is a fork of it, and
-# has only inherited the handler: it gets none, for two of them would write the same file. A signal that is blocked is not
-# caught, whatever may be done with it later.
+# has only inherited the handler: it gets none, for two of them would write the same file.
+#
+# One that blocks the signal waits for it by sigwait, signalfd or sigpending, and is sent it as well: it is not ended while
+# it blocks it. But it must block it for longer than a moment, and must not have inherited that from its parent.
 #
 # What is saved stays the program's own file: a generation holds only its size and name.
 
@@ -56,8 +58,11 @@ fates() { # fates PID ...: a line for each that is this user's: PID, its parent,
         $1 == "Pid:" { pid = $2 }
         $1 == "PPid:" { parent = $2 }
         $1 == "Uid:" { uid = $2 }
+        $1 == "SigBlk:" { blocks = in_mask($2) }
         $1 == "SigIgn:" { ignores = in_mask($2) }
-        $1 == "SigCgt:" && uid == me { print pid, parent, in_mask($2) ? "hears" : ignores ? "ignores" : "dies", name }'
+        $1 == "SigCgt:" && uid == me {
+            print pid, parent, in_mask($2) ? "hears" : ignores ? "ignores" : blocks ? "waits" : "dies", name
+        }'
 }
 
 step_processes() { # what srun has started for this job on this node: children of slurmstepd, so not below the program
@@ -77,7 +82,8 @@ audience() { # audience PID: the processes that the signal is sent to, a line ea
         if [ "${SLURM_JOB_NUM_NODES:-1}" = 1 ]; then
             said=$said'
 '$tasks
-        elif printf '%s\n' "$tasks" | awk '$3 == "hears" { hears = 1 } $3 == "dies" { dies = 1 } END { exit dies || !hears }'
+        elif printf '%s\n' "$tasks" | awk '$3 == "hears" || $3 == "waits" { hears = 1 } $3 == "dies" { dies = 1 }
+            END { exit dies || !hears }'
         then
             # To srun, which waits for it (and blocks it: nothing is caught), and has each process of its tasks sent it on all
             # nodes, with a handler or not. Those of other nodes cannot be seen, but run what those of this node do.
@@ -85,7 +91,15 @@ audience() { # audience PID: the processes that the signal is sent to, a line ea
         fi
     fi
     printf '%s\n' "$said" | while read -r process parent fate name; do
-        [ "$fate" = hears ] && [ "$name" != srun ] || continue
+        [ "$name" != srun ] || continue
+        case $fate in
+            hears) ;;
+            waits)
+                ! printf '%s\n' "$said" | grep -q "^$parent [0-9]* waits " || continue
+                sleep 0.2 2>/dev/null || sleep 1
+                case $(fates "$process") in *' waits '*) ;; *) continue ;; esac ;;
+            *) continue ;;
+        esac
         ! printf '%s\n' "$said" | grep -q "^$parent [0-9]* hears " ||
             ! cmp -s "/proc/$parent/cmdline" "/proc/$process/cmdline" || continue
         printf '%s\n' "$process"

@@ -163,6 +163,43 @@ def test_all_that_catch_it_hear_it_but_a_fork_that_inherited_the_handler(bench: 
     assert job.marks("heard") == {"one": 1, "two": 1, "shell": len("trapped\n")}
 
 
+WAITS = """\
+import os, signal, subprocess, sys, threading, time
+folder = os.environ["FOLDER"]
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+helper = subprocess.Popen(["sleep", "300"])  # it inherits that
+def save():
+    with open(f"{folder}/heard.one", "a") as log:
+        log.write("x")
+    open(f"{folder}/ck.new", "w").close()
+    os.rename(f"{folder}/ck.new", f"{folder}/ck")
+def waits():
+    while True:
+        signal.sigwait([signal.SIGUSR1])
+        save()
+if "thread" in sys.argv:
+    threading.Thread(target=waits, daemon=True).start()
+while not os.path.exists(f"{folder}/stop"):
+    if "thread" not in sys.argv and signal.SIGUSR1 in signal.sigpending():
+        signal.sigwait([signal.SIGUSR1])
+        save()
+    time.sleep(0.02)
+pending = [line for line in open(f"/proc/{helper.pid}/status") if line.startswith("ShdPnd")]
+helper.kill()
+os._exit(7 if int(pending[0].split()[1], 16) == 0 else 8)
+"""
+
+
+@pytest.mark.parametrize("how", ["thread", "looks"])
+def test_one_that_blocks_the_signal_and_waits_for_it_hears_it(bench: Bench, how: str) -> None:
+    (bench.folder / "waits.py").write_text(WAITS)
+    job = Job(bench, f'{PYTHON} "$FOLDER/waits.py" {how}; exit $?')
+    poll(lambda: job.offers() is CheckpointHow.SIGNAL)
+    job.ask(SaveState.SAVED)
+    assert job.marks("heard") == {"one": 1}
+    assert job.end()[0] == 7
+
+
 def test_a_command_is_asked_whoever_catches_what(bench: Bench) -> None:
     program = 'while [ ! -e "$FOLDER/stop" ]; do sleep 0.05; done; exit 7'
     (bench.folder / "can-save").touch()

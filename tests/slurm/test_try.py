@@ -37,5 +37,5 @@ echo "status $?"
     said = output.read_text()
     assert "this program can be saved here, with --checkpointer application" in said, said
     assert [line for line in said.splitlines() if line.startswith("status")] == ["status 0", "status 1"], said
-    assert "it cannot be saved here: the program ended without a checkpoint" in said
+    assert "it cannot be saved here: no process of the program catches USR1" in said
     assert cluster.job(job)["Comment"] == "mine"
