@@ -354,23 +354,6 @@ class BackendConformance(ListConformance, NodeConformance):
         site.backend.detach(waiting)
         site.backend.delete_reservation("clearway-test")
 
-    def test_a_waiting_job_in_one_of_its_partitions_and_back(self, site: Site) -> None:
-        waiting, array = site.wait_job(held=True), site.array()
-        both, one = ("batch", "urgent"), ("urgent",)
-        for job_id in (waiting, array):
-            site.backend.set_partitions(job_id, one, instead_of=both)  # it waits elsewhere: left alone
-            assert look(site, job_id).partitions == ("batch",)
-            site.backend.set_partitions(job_id, both, instead_of=("batch",))
-            site.backend.set_partitions(job_id, one, instead_of=both)
-            site.backend.set_partitions(job_id, one, instead_of=both)
-            assert look(site, job_id).partitions == one
-            site.backend.set_partitions(job_id, both, instead_of=one)
-            assert look(site, job_id).partitions == both
-        running = site.run_job("node2")
-        site.backend.set_partitions(running, one, instead_of=("batch",))
-        site.backend.set_partitions("999999", one, instead_of=("batch",))
-        assert look(site, running).partitions == ("batch",)
-
     # ---- priorities and rights ---------------------------------------------------------------------------------
 
     def test_first_in_queue_until_the_usual_priority_is_back(self, site: Site) -> None:

@@ -97,3 +97,14 @@ class ListConformance:
         for job in jobs:
             wait_state(site, job.job_id, JobState.ENDED)
         assert untouched(site, [other])
+
+    def test_a_waiting_job_in_one_of_its_partitions_and_back(self, site: Site) -> None:
+        waiting, array = site.wait_job(held=True), site.array()
+        both, one = ("batch", "urgent"), ("urgent",)
+        running = site.run_job("node2")
+        for job_id, waits in ((waiting, True), (array, True), (running, False)):
+            for wanted, before, then in ((one, both, ("batch",)), (both, ("batch",), both), (one, both, one)):
+                site.backend.set_partitions(job_id, wanted, instead_of=before)
+                site.backend.set_partitions(job_id, wanted, instead_of=before)
+                assert look(site, job_id).partitions == (then if waits else ("batch",))
+        site.backend.set_partitions("999999", one, instead_of=("batch",))

@@ -45,12 +45,13 @@ def run(world: World, seconds: float) -> None:
 
 @pytest.mark.parametrize("mode", ["automatic", "approve"])
 @pytest.mark.parametrize("nodes", [8, 24])
-@pytest.mark.parametrize("unkillable_s", [None, 60.0])
+@pytest.mark.parametrize("dies_after_s", [None, 60.0])
 def test_one_urgent_job_costs_two_jobs_at_most(
-    make_world: Callable[..., World], nodes: int, mode: str, unkillable_s: float | None
+    make_world: Callable[..., World], nodes: int, mode: str, dies_after_s: float | None
 ) -> None:
     world = filled(make_world, nodes, mode)
-    world.cluster.epilog_fails, world.cluster.unkillable_s = unkillable_s is None, unkillable_s
+    world.cluster.drains_for = "Epilog error" if dies_after_s is None else "Kill task failed"
+    world.cluster.dies_after_s = dies_after_s
     urgent = world.urgent(1)
     run(world, 200)
     assert 1 <= len(left(world)) <= 2
@@ -64,7 +65,7 @@ def test_one_urgent_job_costs_two_jobs_at_most(
 
 def test_no_other_urgent_job_is_served_either_until_an_operator_has_looked(make_world: Callable[..., World]) -> None:
     world = filled(make_world, 8)
-    world.cluster.epilog_fails = True
+    world.cluster.drains_for = "Epilog error"
     first = world.urgent(1)
     run(world, 60)
     other = world.urgent(1, user="vera")
@@ -78,7 +79,7 @@ def test_no_other_urgent_job_is_served_either_until_an_operator_has_looked(make_
     run(world, 60)
     assert left(world) == gone
 
-    world.cluster.epilog_fails = False
+    world.cluster.drains_for = ""
     world.store.add_request(RequestKind.RESUME, None, "root", world.clock.now())
     world.run_until(lambda: all(world.started(job_id) for job_id in (first, other)), limit_s=120)
     assert not world.tick().stopped  # the nodes are lost still, and were looked at
@@ -87,10 +88,10 @@ def test_no_other_urgent_job_is_served_either_until_an_operator_has_looked(make_
 
 def test_jobs_that_have_left_come_back_while_it_is_stopped(make_world: Callable[..., World]) -> None:
     world = filled(make_world, 8)
-    world.cluster.epilog_fails = True
+    world.cluster.drains_for = "Epilog error"
     world.urgent(1)
     world.run_until(lambda: bool(world.loop.report and world.loop.report.stopped), limit_s=120)
-    world.cluster.epilog_fails = False
+    world.cluster.drains_for = ""
     for name in ("n1", "n2"):
         world.cluster.bring_back(name)
     back = left(world)
@@ -100,11 +101,11 @@ def test_jobs_that_have_left_come_back_while_it_is_stopped(make_world: Callable[
 def test_a_node_that_is_lost_alone_stops_nothing(make_world: Callable[..., World]) -> None:
     """Nor do nodes that were out of order before, that are silent for a moment, or that Clearway has drained."""
     world = filled(make_world, 8)
-    world.cluster.epilog_fails = True
+    world.cluster.drains_for = "Epilog error"
     urgent = world.urgent(1)
     world.run_until(lambda: len(left(world)) == 1, limit_s=60)
     world.run_until(lambda: not world.cluster.nodes["n1"].available, limit_s=60)
-    world.cluster.epilog_fails = False
+    world.cluster.drains_for = ""
     for name, state, reason in (("n7", "DOWN", ""), ("n8", "IDLE*", ""), ("n6", "IDLE+DRAIN", "clearway drain 9")):
         node = world.cluster.nodes[name]
         world.cluster.nodes[name] = replace(node, available=False, raw_state=state, reason=reason)
@@ -117,7 +118,7 @@ def test_a_node_that_is_lost_alone_stops_nothing(make_world: Callable[..., World
 def test_all_that_were_planned_and_no_more(make_world: Callable[..., World]) -> None:
     """Four leave at once for an urgent job of four nodes; no fifth follows."""
     world = filled(make_world, 12)
-    world.cluster.epilog_fails = True
+    world.cluster.drains_for = "Epilog error"
     world.urgent(4)
     run(world, 120)
     assert len(left(world)) == 4

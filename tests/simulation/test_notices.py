@@ -163,7 +163,7 @@ def test_operators_are_told_once_that_everything_has_stopped_and_how_to_go_on(ma
     world = make(candidates={"min_runtime": 0})
     for number in range(1, 9):
         world.submit(Program(work_s=50_000.0, exit_s=0.5), on=(f"n{number}",), ran_s=1_000)
-    world.cluster.epilog_fails = True
+    world.cluster.drains_for = "Epilog error"
     world.urgent(1)
     world.run_until(lambda: bool(told(world, NoticeKind.STOPPED)), limit_s=120)
     for _ in range(60):

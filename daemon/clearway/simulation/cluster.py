@@ -10,7 +10,6 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -40,8 +39,8 @@ class SimulatedCluster:
     limits: Limits = field(default_factory=Limits)  # shown; of these the scheduler here knows who may use a partition
     next_id: int = 1
     file_system_mib_s: float = inf
-    epilog_fails: bool = False  # it drains each node that a job leaves
-    unkillable_s: float | None = None  # no job dies of the signal: so long after it Slurm drains the nodes, and goes on
+    drains_for: str = ""  # Slurm drains each node that a job leaves for this reason, as where an epilog fails
+    dies_after_s: float | None = None  # how long each job takes to die; None: as its program says
     answers_after_s: float = 0.0  # how long a node that is brought back is NOT_RESPONDING; real ones up to a second
     oversubscribed: list[str] = field(default_factory=list)  # jobs that were resumed over others, as Slurm lets them
     _answers_at: dict[str, datetime] = field(default_factory=dict)  # nodes that were brought back, and when they answer
@@ -229,15 +228,13 @@ class SimulatedCluster:
         if not entry.requeued:
             self._leave_nodes(entry, "CANCELLED")
             return
-        self.free.give_back(entry)
-        self._after_the_job(entry)
+        self._give_back(entry)
         entry.epoch += 1
         eligible = self.now + timedelta(seconds=REQUEUE_DELAY_S)
         entry.become(JobState.PENDING, reason="BeginTime", nodes=(), start_time=None, eligible_time=eligible)
         self._at(eligible, "eligible", entry)
 
-    def _on_eligible(self, _: SimulatedJob) -> None:
-        """The scheduler sees it by itself."""
+    def _on_eligible(self, _: SimulatedJob) -> None: ...  # the scheduler sees it by itself
 
     def _on_trapped(self, entry: SimulatedJob) -> None:
         entry.forget_claims()
@@ -249,18 +246,16 @@ class SimulatedCluster:
             self._file_system.forget(entry.job.job_id)
             self._foresee_write()
 
-    def _after_the_job(self, entry: SimulatedJob) -> None:
-        why = "Kill task failed" if self.unkillable_s is not None else "Epilog error" if self.epilog_fails else ""
-        for name in entry.job.nodes if why else ():
-            node = self.nodes[name]
+    def _give_back(self, entry: SimulatedJob) -> None:
+        self.free.give_back(entry)
+        for name in entry.job.nodes if self.drains_for else ():
+            node, why = self.nodes[name], self.drains_for
             if node.available:
                 self.nodes[name] = replace(node, available=False, raw_state="IDLE+DRAIN", reason=why)
 
     def _leave_nodes(self, entry: SimulatedJob, raw_state: str) -> None:
         self._stop_running(entry)
-        self.free.give_back(entry)
-        if self.epilog_fails:
-            self._after_the_job(entry)
+        self._give_back(entry)
         entry.ended_at = self.now
         entry.become(JobState.ENDED, raw_state)
 
@@ -273,8 +268,8 @@ class SimulatedCluster:
         entry.requeued = requeue
         # Slurm counts when it requeues, not when it starts again.
         entry.become(JobState.COMPLETING, restart_count=entry.job.restart_count + requeue)
-        dies_s = min(entry.program.exit_s, self.kill_wait_s) if self.unkillable_s is None else self.unkillable_s
-        self._after(dies_s, "gone", entry)
+        dies_s = min(entry.program.exit_s, self.kill_wait_s)
+        self._after(dies_s if self.dies_after_s is None else self.dies_after_s, "gone", entry)
 
     def withdraw(self, entry: SimulatedJob) -> None:
         """Take a waiting job out of the queue."""
@@ -394,14 +389,11 @@ class SimulatedCluster:
         fitting = [name for name in names if self.free.fits(entry, self.nodes[name], kept.memory_mib[name])]
         if not self.limits.partitions:
             return tuple(first_fit(job, fitting, list(self.nodes), self.switch_of))
-        for partition in filter(partial(self._admits, job), job.partitions):
-            inside = [name for name in fitting if partition in self.nodes[name].partitions]
+        for name, partition in ((name, self.limits.partitions.get(name)) for name in job.partitions):
+            if partition is not None and partition_holds_back(job, partition, None, self.limits):
+                continue  # Slurm asks each partition that the job names when it is to start
+            inside = [each for each in fitting if name in self.nodes[each].partitions]
             if nodes := tuple(first_fit(job, inside, list(self.nodes), self.switch_of)):
-                entry.ran_in = partition
+                entry.ran_in = name
                 return nodes
         return ()
-
-    def _admits(self, job: Job, name: str) -> bool:
-        """Whether a partition takes the job, which Slurm asks of each one that the job names when it is to start."""
-        partition = self.limits.partitions.get(name)
-        return partition is None or not partition_holds_back(job, partition, None, self.limits)
