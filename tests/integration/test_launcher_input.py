@@ -40,7 +40,7 @@ FORMS = {
     "closed": "exec RUN sh -c 'cat; echo $?; ls /proc/self/fd' <&-",
     "other descriptors": "exec 3<in.txt 4<in.txt; exec RUN sh -c 'cat | wc -l; cat <&4 <&3; ls /proc/$$/fd' <in.txt",
     "many descriptors": "exec 3<in.txt 4<&3 5<&3 6<&3 7<&3 8<&3; exec RUN sh -c 'ls /proc/$$/fd; cat' <in.txt",
-    "loop": "while read -r line; do RUN sh -c 'echo $1' sh \"$line\"; done <in.txt | head -n 3",
+    "loop": "while read -r line; do RUN sh -c 'echo $1' sh $line; [ $line -lt 3 ] || break; done <in.txt",
     "two after each other": "{ RUN head -n 1; RUN true; cat | tail -n 1; } <in.txt",
     "exit status": "set -e; RUN sh -c 'read -r x; exit $((x + 4))' <in.txt; echo not reached",
     "signals": "exec RUN grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status <in.txt",

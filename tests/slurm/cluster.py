@@ -173,8 +173,8 @@ class SlurmCluster(RestServer):
     def _start_accounting(self) -> None:
         (folder := self.root / "db").mkdir()
         shutil.chown(folder, "mysql", "mysql")
-        install = ["mariadb-install-db", "--no-defaults", f"--datadir={folder}/data", "--user=mysql", "--skip-test-db"]
-        call([*install, "--auth-root-authentication-method=normal"], timeout=60)
+        install = ["mariadb-install-db", "--no-defaults", f"--datadir={folder}/data", f"--tmpdir={folder}"]
+        call([*install, "--user=mysql", "--skip-test-db", "--auth-root-authentication-method=normal"], timeout=60)
         sql, who = folder / "init.sql", "slurm@'127.0.0.1'"
         sql.write_text(f"CREATE USER {who} IDENTIFIED BY 'slurm';\nGRANT ALL ON *.* TO {who};\n")
         self.start_mariadb(f"--init-file={sql}")
@@ -306,7 +306,7 @@ class SlurmCluster(RestServer):
     def start_mariadb(self, *more: str) -> None:
         folder, port = self.root / "db", self._ports["mariadb"]
         options = [f"--datadir={folder}/data", f"--socket={folder}/sock", f"--pid-file={folder}/pid"]
-        options += ["--bind-address=127.0.0.1", f"--port={port}", "--skip-name-resolve", *more]
+        options += ["--bind-address=127.0.0.1", f"--port={port}", "--skip-name-resolve", f"--tmpdir={folder}", *more]
         self._spawn("mariadbd", "mariadbd", "--no-defaults", *options, user="mysql")
         self.wait_for(lambda: listens(port), 60, "MariaDB's port")
 

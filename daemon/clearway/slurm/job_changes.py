@@ -12,6 +12,7 @@ pending, suspended or leaving, to which a signal holds the whole call for 95 s. 
 from __future__ import annotations
 
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
@@ -221,7 +222,15 @@ class JobChanges(ABC):
         """By Slurm's command whatever the backend: pyslurm and slurmrestd cannot name the waiting tasks of an array."""
         named = ",".join(map(checked, partitions))
         argv = ["scontrol", "--oneliner", "update", f"JobId={self._waiting_name(job)}", f"Partition={named}"]
-        self._commands.change(argv)
+        for pause_s in (*_NOT_YET_S, None):
+            try:
+                self._commands.change(argv)
+            except SlurmUnavailableError as error:
+                if pause_s is None or "Resource temporarily" not in str(error):
+                    raise
+                time.sleep(pause_s)
+            else:
+                return
 
     def _waiting_name(self, job: Job) -> str:
         """How scontrol names this waiting job, the component of its heterogeneous job, or the tasks that wait."""
@@ -234,6 +243,8 @@ class JobChanges(ABC):
         return f"{job.array_job_id}_[{','.join(filter(None, waiting))}]"
 
 
+# For some tenths of a second after a change of a job 24.11 and 26.05 may refuse to change its partitions.
+_NOT_YET_S = (0.05, 0.1, 0.2, 0.4, 0.8)
 _SIGNAL = re.compile(r"[A-Z][A-Z0-9]*", re.ASCII)
 
 

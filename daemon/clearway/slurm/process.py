@@ -41,7 +41,7 @@ _UNREACHABLE = re.compile(
     r"Unable to contact|Unexpected message received|onnection failure|onnection refused|connect failure"
     r"|Zero Bytes were transmitted|standby mode|cannot stat file|Unable to establish config"
     r"|Could not (?:open|establish)|Protocol authentication|Incompatible versions|[Mm]unge|fatal:"
-    r"|Unable to process configuration|temporarily unable|Invalid job format specification"
+    r"|Unable to process configuration|temporarily una(?:ble|vailable)|Invalid job format specification"
 )
 
 

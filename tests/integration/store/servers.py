@@ -189,6 +189,7 @@ class MariadbServer(DatabaseServer):
                 "mariadb-install-db",
                 "--no-defaults",
                 f"--datadir={self.data}",
+                f"--tmpdir={self.folder}",  # a server that begins removes what others have under the same names
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
             ]
@@ -199,6 +200,7 @@ class MariadbServer(DatabaseServer):
             "mariadbd",
             "--no-defaults",
             f"--datadir={self.data}",
+            f"--tmpdir={self.folder}",
             f"--socket={self.socket}",
             f"--pid-file={self.folder / 'pid'}",
             "--skip-networking",

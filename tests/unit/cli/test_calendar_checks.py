@@ -17,6 +17,7 @@ from clearway.doctor.case import Asked, Case
 from clearway.doctor.database_facts import DatabaseFacts
 from clearway.promise.calendar_file import read_file
 from clearway.promise.calendar_memory import CalendarMemory
+from clearway.promise.calendar_reader import WAITS_S
 from clearway.promise.calendar_worker import TOO_MUCH
 from clearway.slurm.site_facts import SiteFacts, SitePartition
 from tests.hostile_calendars import HOSTILE
@@ -127,10 +128,11 @@ def test_the_mark_of_its_encoding_that_some_programs_begin_with_is_no_fault(cale
 def test_a_file_that_would_take_too_long_is_one_line(calendar: Path) -> None:
     """What it costs to find that out is measured in ``tests/integration/test_hostile_calendars.py``."""
     calendar.write_text(HOSTILE["zone, 800 rules by day"](), newline="")
+    whys = {f"{calendar}: {TOO_MUCH}", f"{calendar}: reading it takes more than {WAITS_S:g} s"}  # on a busy machine
     (line,) = checked(calendar)
-    assert line == f"clearway: {settings(calendar)}: promises.calendar: {calendar}: {TOO_MUCH}"
+    assert line in {f"clearway: {settings(calendar)}: promises.calendar: {why}" for why in whys}
     ((state, what, _),) = examined(calendar)
-    assert (state, what) == ("fault", f"{calendar}: {TOO_MUCH}")
+    assert (state, what in whys) == ("fault", True)
 
 
 def test_a_file_that_is_too_large_is_not_read(calendar: Path) -> None:
