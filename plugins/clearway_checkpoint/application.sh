@@ -65,8 +65,11 @@ fates() { # fates PID ...: a line for each that is this user's: PID, its parent,
         }'
 }
 
-step_processes() { # what srun has started for this job on this node: children of slurmstepd, so not below the program
+step_processes() { # step_processes PID: what srun has started for this job on this node: children of slurmstepd, so not below
+    # the program. Nor below the launcher, which hears the signal itself: 26.05 sets SLURM_STEP_ID in a batch script, too.
+    own=" $(below "$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$1/status")" | tr '\n' ' ') "
     for process in $(grep -lzx -- "SLURM_JOB_ID=${SLURM_JOB_ID:-}" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3); do
+        case $own in *" $process "*) continue ;; esac
         ! grep -qz '^SLURM_STEP_ID=' "/proc/$process/environ" 2>/dev/null || below "$process"
     done | sort -nu
 }
@@ -78,7 +81,7 @@ audience() { # audience PID: the processes that the signal is sent to, a line ea
         END { for (pid in parent) if (!(parent[pid] in parent)) print pid }')
     if [ -n "$sruns" ]; then
         # shellcheck disable=SC2046 # process ids
-        tasks=$(fates $(step_processes))
+        tasks=$(fates $(step_processes "$1"))
         if [ "${SLURM_JOB_NUM_NODES:-1}" = 1 ]; then
             said=$said'
 '$tasks
