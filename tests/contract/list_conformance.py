@@ -1,9 +1,11 @@
 """What every Slurm backend must do with a list of jobs: each is done or refused by itself."""
 
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from clearway.model.cluster import FIRST, JobState
-from clearway.model.errors import JobNotRunningError, SlurmRefusedError
+from clearway.model.errors import JobNotRunningError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm.base import JobChange
 from tests.contract.site import Site, look, untouched, wait_state
 
@@ -102,9 +104,17 @@ class ListConformance:
         waiting, array = site.wait_job(held=True), site.array()
         both, one = ("batch", "urgent"), ("urgent",)
         running = site.run_job("node2")
+
+        def asked(job_id: str, wanted: tuple[str, ...], before: tuple[str, ...]) -> bool:
+            """Slurm may refuse for a moment, and says so: it is asked again."""
+            with suppress(SlurmUnavailableError):
+                site.backend.set_partitions(job_id, wanted, instead_of=before)
+                return True
+            return False
+
         for job_id, waits in ((waiting, True), (array, True), (running, False)):
             for wanted, before, then in ((one, both, ("batch",)), (both, ("batch",), both), (one, both, one)):
-                site.backend.set_partitions(job_id, wanted, instead_of=before)
+                site.wait(f"{wanted} of {job_id}", partial(asked, job_id, wanted, before))
                 site.backend.set_partitions(job_id, wanted, instead_of=before)
                 assert look(site, job_id).partitions == (then if waits else ("batch",))
         site.backend.set_partitions("999999", one, instead_of=("batch",))
