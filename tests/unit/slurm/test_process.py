@@ -142,6 +142,7 @@ def test_an_error_is_told_in_slurms_words(tmp_path: Path) -> None:
         ("s_p_parse_file: cannot stat file /nonexistent: No such file or directory", SlurmUnavailableError),
         ("fatal: Could not establish a configuration source", SlurmUnavailableError),
         ("Protocol authentication error", SlurmUnavailableError),
+        ("2_[3-4]: Resource temporarily unavailable", SlurmUnavailableError),
         ("Requested operation is presently disabled for job 13", SlurmRefusedError),
         ("Invalid job id specified for job 9999", SlurmRefusedError),
         ("Access/permission denied for job 17", SlurmRefusedError),
