@@ -87,6 +87,22 @@ def test_a_partition_that_slurm_refuses_after_all_leaves_the_job_as_it_was(world
     assert not any(len(entry.runs) > 1 for entry in world.cluster.jobs.values())
 
 
+def test_an_owner_who_changes_the_partitions_at_the_last_moment_costs_nobody_anything(world: World) -> None:
+    world.cluster.limits = Limits(partitions={"urgent": OTHERS})
+
+    def change(call: str, _: float) -> None:
+        entry = world.cluster.jobs[job_id]
+        if call == "set_partitions" and entry.job.partitions == ("batch", "urgent"):
+            entry.job = replace(entry.job, partitions=("batch",))
+
+    world.backend.before_change = change  # type: ignore[attr-defined]
+    job_id = world.urgent(1, partitions=("batch", "urgent"), account="vip")
+    world.run_until(lambda: bool(world.store.evictions()) and world.settled(), limit_s=120)
+    assert f"job {job_id} waits in batch by now" in world.eviction().outcome
+    assert world.leftovers() == []
+    assert not any(len(entry.runs) > 1 for entry in world.cluster.jobs.values())
+
+
 def urgent(world: World, nodes: int = 2) -> str:
     return world.urgent(nodes, qos="urgent", account="a")
 

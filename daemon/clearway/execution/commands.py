@@ -9,7 +9,7 @@ from clearway.execution.job_batch import TakenStep
 from clearway.execution.job_lifecycle import Command
 from clearway.execution.lifecycle import Target
 from clearway.execution.placement import placement, placement_until
-from clearway.model.cluster import Job
+from clearway.model.cluster import Job, JobState
 from clearway.model.errors import (
     CycleEndedError,
     HaltedError,
@@ -137,12 +137,20 @@ class Commander:
 
     def _pin(self, e: Operation, *, pinned: bool) -> None:
         if isinstance(e, Eviction) and e.plan.pin:
-            job = None if pinned else self._backend.job(e.preemptor.job_id)
-            if job is not None and job.reservation not in (None, e.placement):
-                return  # another eviction's by now
-            free, one = e.preemptor.partitions, (e.plan.pin,)
-            wanted, before = (one, free) if pinned else (free, one)
-            self._backend.set_partitions(e.preemptor.job_id, wanted, instead_of=before)
+            job_id, free, one = e.preemptor.job_id, e.preemptor.partitions, (e.plan.pin,)
+            if pinned:
+                self._backend.set_partitions(job_id, one, instead_of=free)
+                self._require_partitions(job_id, one)
+                return
+            job = self._backend.job(job_id)
+            if job is None or job.reservation in (None, e.placement):  # else it is another eviction's by now
+                self._backend.set_partitions(job_id, free, instead_of=one)
+
+    def _require_partitions(self, job_id: str, wanted: tuple[str, ...]) -> None:
+        """Its owner may have changed them since it was planned for: then it would start elsewhere, unjudged."""
+        job = self._backend.job(job_id)
+        if job is not None and job.state is JobState.PENDING and job.partitions != wanted:
+            raise SlurmRefusedError(f"job {job_id} waits in {','.join(job.partitions)} by now")
 
     def _let_out(self, job_ids: tuple[str, ...], name: str) -> None:
         """Detach these jobs where they are in the placement: once that is gone a job in it could never start."""
