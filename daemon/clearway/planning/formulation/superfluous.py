@@ -9,9 +9,9 @@ at those that were kept.
 
 A job that waits, or ends by itself, is not there at every deadline: it covers no job, but may be covered.
 
-Cost: O(N K) comparisons in numpy for K jobs that are kept, in blocks; not worth it below ``FEWEST_ITEMS`` items. Groups
-are left as they are. Of ``MANY_JOBS`` or more, those that are superfluous are left out of the problem itself, which is
-cheaper than to make items of them first.
+Cost: O(N K) comparisons in numpy for K jobs that are kept, in blocks; not worth it below ``FEWEST_ITEMS`` items. Of
+``MANY_JOBS`` or more, those that are superfluous are left out of the problem itself, which is cheaper than to make
+items of them first.
 """
 
 from collections.abc import Collection, Sequence
@@ -77,19 +77,17 @@ def without_superfluous(items: Sequence[Item], missing: int, sometimes: Collecti
 
     ``sometimes``: ranks of the jobs that are not there at every deadline in each of their ways.
     """
-    single = [place for place, item in enumerate(items) if item.single] if len(items) >= FEWEST_ITEMS else []
-    if len(single) < max(1, FEWEST_ITEMS) or missing <= 0:
+    if len(items) < max(1, FEWEST_ITEMS) or missing <= 0:
         return list(items)
-    picks = [pick for place in single for pick in items[place].picks]
+    picks = [pick for item in items for pick in item.picks]
     if max(pick.lost for pick in picks) > _LARGEST:
         return list(items)
-    numbers = np.array([len(items[place].picks) for place in single])
+    numbers = np.array([len(item.picks) for item in items])
     ways = _table(numbers, np.array([pick.steps for pick in picks]), np.array([pick.lost for pick in picks]))
-    nodes = np.array([min(items[place].nodes, missing) for place in single])
-    covering = ~np.isin([items[place].first_rank for place in single], list(sometimes))
+    nodes = np.array([min(item.nodes, missing) for item in items])
+    covering = ~np.isin([item.rank for item in items], list(sometimes))
     left = _left(*ways, nodes, np.where(covering, nodes, 0), missing)
-    dropped = set(single).difference(np.array(single)[left].tolist())
-    return [item for place, item in enumerate(items) if place not in dropped]
+    return [items[place] for place in sorted(left.tolist())]
 
 
 def _table(numbers: _Ints, steps: _Ints, lost: _Ints) -> tuple[_Ranks, _Ranks]:
