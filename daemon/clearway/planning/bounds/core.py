@@ -15,7 +15,6 @@ from typing import Self
 
 import numpy as np
 
-from clearway.planning.bounds.alike import first_alike
 from clearway.planning.bounds.relaxation import NEVER, Bound, Flags, Ints, PairBound, Relaxation
 from clearway.planning.bounds.search import Doubt
 from clearway.planning.dp.node_time_tables import NodeTimeTables
@@ -54,8 +53,8 @@ class _Core:
             first_step=max(0, part.first_step - late),
             last_step=part.last_step - late,
         )
-        needed = first_alike(relaxation, picks & ~certain[owners], self._part)
-        self.items: list[Item] = [left(index) for index in needed.tolist()]
+        needed = np.flatnonzero((numbers > 0) & ~certain) if self._part.missing > 0 else ()
+        self.items: list[Item] = [left(index) for index in map(int, needed)]
         self._tables: NodeTimeTables | None = None
         self.cells = len(self.items) * max(0, self._part.last_step + 1) * max(0, self._part.missing)
 

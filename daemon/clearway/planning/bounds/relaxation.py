@@ -35,7 +35,6 @@ Pferschy, Pisinger: Knapsack Problems, 2004), applied to the CoSim paper's probl
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import compress
 from math import isqrt, log2
 from typing import Self
@@ -155,15 +154,6 @@ class Relaxation:
                 self.usable = in_all < NEVER
                 if self.usable:
                     break
-
-    @cached_property
-    def kinds(self) -> Ints:
-        """By pick, a number that is the same where the nodes, the steps and the cost are."""
-        kinds: Ints = self.nodes[self.owners]
-        for each in (self.steps, self.costs):
-            found = np.unique(each, return_inverse=True)[1]
-            kinds = np.unique(kinds * (len(each) + 1) + found, return_inverse=True)[1]
-        return kinds
 
     def cost(self, lost: int, steps: int, jobs: int) -> int:
         return lost * self.per_lost + steps * self.per_step + jobs * self.per_job

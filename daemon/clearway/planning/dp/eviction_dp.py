@@ -30,7 +30,6 @@ from clearway.planning.formulation.lost_units import fitting_losses
 from clearway.planning.formulation.narrowed import with_options
 from clearway.planning.formulation.node_groups import Item, items_of
 from clearway.planning.formulation.shared_bandwidth import after_others, plan_rank
-from clearway.planning.formulation.superfluous import without_superfluous, without_superfluous_jobs
 from clearway.planning.formulation.windows import NOTHING, Contest, Taken, Window
 from clearway.planning.joint.one import OneRequest
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE
@@ -65,7 +64,7 @@ class EvictionDP(PlainPlanner):
 
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         losses = fitting_losses([candidate.options for candidate in problem.candidates])
-        contest = Contest(without_superfluous_jobs(problem, losses), losses)
+        contest = Contest(problem, losses)
         windows = list(contest.windows())
         solved = _solved(contest, windows)
         points = contest.points(windows, lambda _: solved.answers.get)
@@ -136,7 +135,7 @@ class _LastDeadline:
 
         heavy = with_options(problem, weighed) if waiting_nodes else problem
         losses = fitting_losses([candidate.options for candidate in heavy.candidates])
-        contest = Contest(without_superfluous_jobs(heavy, losses), losses)
+        contest = Contest(heavy, losses)
         return cls(problem, contest, list(contest.windows()), waiting_nodes)
 
     def chosen(self) -> tuple[CurvePoint, Solved]:
@@ -248,8 +247,7 @@ def _by_bounds(contest: Contest, windows: Sequence[Window], passes: int) -> Solv
     items, stages = items_of(every), [window for window in windows if window.missing]
     if not items or not stages or passes * _cells(items, stages) < CORE_CELLS:
         return None
-    most = max(stage.missing for stage in stages)
-    return solve_by_core(without_superfluous(items, most, contest.sometimes), stages)
+    return solve_by_core(items, stages)
 
 
 def _by_tables(windows: Sequence[Window]) -> dict[int, Taken]:
@@ -263,8 +261,7 @@ def _by_tables(windows: Sequence[Window]) -> dict[int, Taken]:
     solvable = [window for window in missing if window.missing <= reach]
     if not solvable:
         return {}
-    needed = without_superfluous(items, min(whole.missing, reach))
-    return NodeTimeTables(needed, solvable).answers()
+    return NodeTimeTables(items, solvable).answers()
 
 
 def _cells(items: Sequence[Item], windows: Sequence[Window]) -> int:

@@ -17,7 +17,7 @@ of the two or comes first in ``ACTION_ORDER``. No optimal plan uses B, since A c
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, inf
@@ -135,11 +135,6 @@ class Contest:
                 ways[rank] = tuple(sorted(in_time, key=_BY_ORDER))
         classes, partial, _ = changed(self._supply.classes, self._supply.partial, (), ways.keys())
         return Window(0, last_step, self._supply.needed, 0, (), ways, classes, partial)
-
-    @property
-    def sometimes(self) -> Collection[int]:
-        """The ranks of the jobs that end by themselves, or have a way that is not there for every deadline."""
-        return self._sometimes.keys()
 
     def option(self, way: Way) -> Option:
         return self._options[way.number]
