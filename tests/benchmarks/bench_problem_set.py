@@ -10,24 +10,33 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
+from pathlib import Path
 from statistics import quantiles
+from tempfile import TemporaryDirectory
 
 import pytest
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks.best_known import Best, best, read_stored
-from tests.benchmarks.planner_under_test import BESIDE, Planned, planned
-from tests.benchmarks.problem_set import Posed, family_a, family_b, family_c, family_e, key_of
+from tests.benchmarks.best_known import Best, best, by_table, read_stored
+from tests.benchmarks.crowds import Crowd, family_f, whole_crowd
+from tests.benchmarks.daemon_problems import LARGE, MAX_DELAY_S, SMALL, happened
+from tests.benchmarks.planner_under_test import BESIDE, Planned, crowd_planned, planned
+from tests.benchmarks.problem_set import Posed, family_a, family_b, family_c, family_e
+from tests.benchmarks.shared_gpus import gpu_problem
 from tests.benchmarks.yardstick import Pace
+from tests.oracle.cp_sat_shared import cp_sat_shared
 
 SUM, WORST = 1.001, 1.01  # times the best: of a family's sum, and of any problem whose best is proven
 GUARD_SECONDS = 15.0  # no single best value may take longer in the short form; what is stored takes none
 NOTHING = 1e-6
+CP_SAT_S = 30.0
+# What was planned for crowds before there was this set, on a quiet machine: how many are served, and what that loses.
+CROWDS_BEFORE: Mapping[str, tuple[int, float]] = {}
 # Seconds at p50 and p99 on a quiet machine to the plan that is carried out, by the begin of a row's name.
 LIMITS_S = {
     "scenario": (0.05, 0.05),
@@ -101,7 +110,7 @@ def measured(problems: Iterable[Posed], *, beside: bool = True) -> dict[str, Row
     pace = Pace(time.process_time, arrays=True)
     pace.take()
     for posed in problems:
-        known = stored.get(key_of(posed.problem)) or best(posed.problem, GUARD_SECONDS)
+        known = stored.get(posed.key) or best(posed.problem, GUARD_SECONDS)
         found = planned(posed.problem)
         for row in (rows[posed.family], rows[posed.row]):
             row.add(posed, found, known)
@@ -170,12 +179,89 @@ def some_problems() -> Iterator[Posed]:
     return chain(family_a(2), few, shared, family_e(4))
 
 
+def crowds_told(crowds: Iterable[Crowd]) -> list[str]:
+    """Prints what is planned for crowds; what is worse than it was."""
+    stored, found = read_stored(), []
+    table = Table(title="Crowds: lost node-s, of the urgent jobs that are served in one cycle", title_justify="left")
+    for heading in ("", "served", "lost", "gap said", "least of all", "best known", "before", "s"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for crowd in crowds:
+        planned_ = crowd_planned(crowd)
+        known, (served, lost_node_s) = stored[crowd.key], CROWDS_BEFORE[crowd.name]
+        table.add_row(
+            crowd.name,
+            str(planned_.served),
+            f"{planned_.lost_node_s:,.0f}",
+            f"{planned_.gap:.3f}",
+            f"{known.least_node_s:,.0f}",
+            f"{known.lost_node_s:,.0f}",
+            f"{served}: {lost_node_s:,.0f}",
+            f"{planned_.seconds:.2f}",
+        )
+        if planned_.served < len(crowd.asks):
+            worse = planned_.served < served
+        else:
+            worse = planned_.lost_node_s > max(lost_node_s, known.lost_node_s) and served == len(crowd.asks)
+        if worse:
+            found.append(f"{crowd.name}: {planned_}, and before {served} at {lost_node_s}")
+    Console(width=180).print(table)
+    return found
+
+
+def daemon_told(folder: Path, seeds: int, sizes: Sequence[tuple[int, int, int]]) -> list[str]:
+    """Prints what the daemon plans and does; what is missed of it."""
+    found = []
+    table = Table(title="The daemon: lost node-s, the wait of the urgent job", title_justify="left")
+    for heading in ("nodes, widest job, asked", "planned", "best", "happened", "waited s", "planning s"):
+        table.add_column(heading, justify="right")
+    planned_node_s = best_node_s = 0.0
+    for size in sizes:
+        for seed in range(seeds):
+            each = happened(folder, seed, size)
+            planned_node_s += each.planned_node_s
+            best_node_s += each.best.lost_node_s
+            numbers = (each.planned_node_s, each.best.lost_node_s, each.lost_node_s, each.waited_s)
+            table.add_row(str(size), *(f"{number:,.0f}" for number in numbers), f"{each.planning_s:.3f}")
+            if ratio(each.planned_node_s, each.best.lost_node_s) > WORST:
+                found.append(f"{size} #{seed}: {each.planned_node_s:.0f}, best {each.best.lost_node_s:.0f}")
+            if each.exact and each.planned_node_s > each.best.lost_node_s + NOTHING:
+                found.append(f"{size} #{seed} is not exact")
+            if each.waited_s > MAX_DELAY_S:
+                found.append(f"{size} #{seed}: the urgent job waited {each.waited_s:.0f} s")
+            if each.evictions > 1:
+                found.append(f"{size} #{seed}: {each.evictions} evictions")
+    if ratio(planned_node_s, best_node_s) > SUM:
+        found.append(f"{ratio(planned_node_s, best_node_s):.4f} times the best in the sum")
+    Console(width=120).print(table)
+    return found
+
+
+def test_the_best_that_is_known_is_that_of_every_plan() -> None:
+    """Beside two other formulations, on problems of all kinds that are small."""
+    small = [each for each in chain(family_a(1), family_b(2)) if len(each.problem.candidates) <= 50]
+    for each in small:
+        known = best(each.problem)
+        assert known.proven
+        assert known.lost_node_s == by_table(each.problem), each.name
+    for seed in range(4):
+        problem = gpu_problem(seed, 12, 3, 4, 60)
+        answer = cp_sat_shared(problem, problem.last_step, CP_SAT_S)
+        assert answer is not None
+        assert answer[2], "CP-SAT had too little time"
+        assert best(problem) == (answer[0] / 1_000, answer[0] / 1_000)
+
+
 @pytest.mark.guard
 @pytest.mark.timeout(900)
 def test_plans_are_the_best_to_the_second() -> None:
     rows = measured(some_problems(), beside=False)
     tell(rows)
     assert not missed(rows, times=4)
+
+
+@pytest.mark.guard
+def test_a_crowd_on_whole_nodes_is_planned_no_worse() -> None:
+    assert not crowds_told([whole_crowd(20, 0), whole_crowd(100, 0)])
 
 
 @pytest.mark.timeout(7_200)
@@ -185,10 +271,33 @@ def test_plans_of_the_whole_set_are_the_best_to_the_second() -> None:
     assert not missed(rows)
 
 
+@pytest.mark.timeout(1_800)
+def test_crowds_are_planned_no_worse() -> None:
+    assert not crowds_told(family_f())
+
+
+@pytest.mark.guard
+@pytest.mark.timeout(900)
+def test_the_daemons_own_plan_is_the_best_to_the_second(tmp_path: Path) -> None:
+    assert not daemon_told(tmp_path, 1, (SMALL,))
+
+
+@pytest.mark.timeout(3_600)
+def test_the_daemons_own_plans_are_the_best_to_the_second(tmp_path: Path) -> None:
+    assert not daemon_told(tmp_path, 5, (SMALL, LARGE))
+
+
 def main(families: Sequence[str]) -> None:
-    """``python -m tests.benchmarks.bench_problem_set a b``: the table of some families."""
+    """``python -m tests.benchmarks.bench_problem_set a b``: the tables of some families."""
     named = {"a": family_a, "b": family_b, "c": family_c, "e": family_e}
-    tell(measured(chain.from_iterable(named[each]() for each in families or named)))
+    asked = families or [*named, "d", "f"]
+    if plain := [each for each in asked if each in named]:
+        tell(measured(chain.from_iterable(named[each]() for each in plain)))
+    if "f" in asked:
+        print("\n".join(crowds_told(family_f())))
+    if "d" in asked:
+        with TemporaryDirectory() as folder:
+            print("\n".join(daemon_told(Path(folder), 5, (SMALL, LARGE))))
 
 
 if __name__ == "__main__":

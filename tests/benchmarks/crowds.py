@@ -19,7 +19,7 @@ from random import Random
 import numpy as np
 
 from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
-from tests.benchmarks.best_known import LIMIT_S, Best, Program, asked_of, in_time
+from tests.benchmarks.best_known import LIMIT_S, AskedNode, Best, Program, asked_of, in_time
 from tests.benchmarks.problem_set import drawn_job, key_of
 from tests.benchmarks.shared_gpus import amounts, gpu_jobs, gpu_nodes
 
@@ -112,6 +112,9 @@ def best_of_crowd(crowd: Crowd, limit_s: float = LIMIT_S) -> Best:
         for delay_s in delays:
             leaves[job.job_id][delay_s] = []
             for option in in_time(job, delay_s):
+                soonest_s = min(each for each in delays if each >= option.ready_s)
+                if not option.checkpoint_s and delay_s > soonest_s:
+                    continue  # the sooner it leaves the more it serves
                 column = program.column(option.lost_work_node_s)
                 leaves[job.job_id][delay_s].append(column)
                 for later_s in delays:
@@ -124,7 +127,7 @@ def best_of_crowd(crowd: Crowd, limit_s: float = LIMIT_S) -> Best:
         _whole(program, crowd, delays, leaves)
     else:
         _shared(program, crowd, delays, leaves)
-    values, least = program.solved(limit_s)
+    values, least = program.solved_in_stages(limit_s) if crowd.nodes else program.solved(limit_s)
     lost = inf if values is None else round(float(np.array(program.cost) @ values), 3)
     return Best(lost, min(lost, round(least, 3)) if least < lost - 1e-6 * max(1.0, lost) else lost)
 
@@ -159,13 +162,27 @@ def _shared(program: Program, crowd: Crowd, delays: list[int], leaves: Leaves) -
             given = program.column()
             served.append(given)
             given_of[node.name].append(given)
-            for place, asked in enumerate(node.asked):
-                short = asked - node.free[place]
-                if short > 0:
-                    row = {given: -1.0}
-                    for job_id, own in node.held.items():
-                        row |= dict.fromkeys(_gone(leaves, job_id, delay_s), min(short, own[place]) / short)
-                    program.row(row, least=0.0)
+            for shares in _deciding(node):
+                row = {given: -1.0}
+                for job_id, share in shares.items():
+                    row |= dict.fromkeys(_gone(leaves, job_id, delay_s), share)
+                program.row(row, least=0.0)
         program.row(dict.fromkeys(served, 1.0), least=float(count), most=float(count))
     for columns in given_of.values():
         program.row(dict.fromkeys(columns, 1.0), most=1.0)
+
+
+def _deciding(node: AskedNode) -> list[dict[str, float]]:
+    """Of each resource that is short, the share of what is missing that each job gives back.
+
+    Without those of which every job gives back at least as large a share as of another.
+    """
+    found: list[dict[str, float]] = []
+    for place, asked in enumerate(node.asked):
+        short = asked - node.free[place]
+        if short > 0:
+            mine = {job_id: min(short, own[place]) / short for job_id, own in node.held.items()}
+            if not any(all(mine[job_id] >= share for job_id, share in other.items()) for other in found):
+                found = [other for other in found if not all(other[job_id] >= mine[job_id] for job_id in mine)]
+                found.append(mine)
+    return found

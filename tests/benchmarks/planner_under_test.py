@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import ceil, inf
+from operator import le
 
 from clearway.config.configuration import PlanningConfig
 from clearway.model.plan import PlannedAction
-from clearway.model.problem import EvictionProblem, Option
+from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.baselines.greedy import Greedy
 from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.planning.joint.requests import Allocation, Request
+from clearway.planning.joint.several import at_once, gap_of, plan_together
 from clearway.planning.rules import SLURM_DEFAULT, YOUNGEST_PRUNE
 from tests.benchmarks.best_known import asked_of
+from tests.benchmarks.crowds import Crowd
 
 PLANNER: Planner = EvictionDP()
 BESIDE: tuple[Planner, ...] = (Greedy(), SLURM_DEFAULT, YOUNGEST_PRUNE)
@@ -82,12 +87,86 @@ def freed(problem: EvictionProblem, gone: Iterable[str]) -> int:
     left = set(gone)
     if problem.needs is None and not any(each.node_names for each in problem.candidates):
         return sum(each.nodes for each in problem.candidates if each.job_id in left)
-    count = 0
+    return len(serving_names(problem, left))
+
+
+def serving_names(problem: EvictionProblem, gone: AbstractSet[str]) -> set[str]:
+    """The same where nodes have names."""
+    found = set()
     for node in asked_of(problem):
         given: dict[int, int] = defaultdict(int)
         for job_id, amounts in node.held.items():
-            if job_id in left:
+            if job_id in gone:
                 for place, amount in enumerate(amounts):
                     given[place] += amount
-        count += all(node.free[place] + given[place] >= asked for place, asked in enumerate(node.asked))
-    return count
+        if all(node.free[place] + given[place] >= asked for place, asked in enumerate(node.asked)):
+            found.add(node.name)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class CrowdPlanned:
+    """What is planned for a crowd in one cycle: how many are served, and what that loses in all."""
+
+    served: int
+    lost_node_s: float
+    gap: float  # that it admits; 0.0: it says that none is needless, or knows no bound
+    seconds: float
+
+
+def crowd_planned(crowd: Crowd) -> CrowdPlanned:
+    """As ``preemption.batch`` plans for many at once, with the time that a cycle has for it."""
+    requests = _requests(crowd)
+    begin = time.process_time()
+
+    def seconds_left() -> float:
+        return PlanningConfig().time_per_cycle - (time.process_time() - begin)
+
+    if crowd.nodes:
+        best = at_once(requests, seconds_left, in_a_hurry=True)
+        allocations: Sequence[Allocation] = () if best is None else best.allocations
+        gap = 1.0 if best is None else gap_of(allocations, best.least_node_s)
+    else:
+        together = plan_together(requests, PLANNER, seconds_left)
+        allocations, gap = together.allocations, together.gap
+    seconds = time.process_time() - begin
+    return CrowdPlanned(len(allocations), crowd_loss(crowd, allocations), gap, seconds)
+
+
+def _requests(crowd: Crowd) -> list[Request]:
+    found = []
+    for ask in crowd.asks:
+        problem = crowd.problem(ask)
+        free: tuple[str, ...] = ()
+        if problem.needs is not None:
+            free = tuple(each.name for each in asked_of(problem) if all(map(le, each.asked, each.free)))
+        found.append(Request(ask.job_id, ask.nodes, as_the_daemon_asks(problem), free))
+    return found
+
+
+def crowd_loss(crowd: Crowd, allocations: Sequence[Allocation]) -> float:
+    """What these plans lose; it is checked that each serves its urgent job in time, beside the others."""
+    asks = {ask.job_id: ask for ask in crowd.asks}
+    jobs = {each.job_id: each for each in crowd.candidates}
+    given: set[str] = set()
+    gone: dict[str, Option] = {}
+    written_s = 0
+    for each in sorted(allocations, key=lambda each: asks[each.job_id].delay_s):
+        ask = asks.pop(each.job_id)
+        assert len(set(each.nodes)) == ask.nodes, "it has other nodes than it asks for"
+        assert given.isdisjoint(each.nodes), "a node is given twice"
+        given.update(each.nodes)
+        for job_id, option in each.leaving:
+            assert job_id not in gone, "a job leaves twice"
+            gone[job_id] = next(way for way in jobs[job_id].options if way.action is option.action)
+            written_s += ceil(gone[job_id].checkpoint_s)
+            assert gone[job_id].ready_s <= ask.delay_s, "a way is not open in time"
+        assert written_s <= ask.delay_s, "checkpoints are not written in time"
+        ended = {
+            job_id
+            for job_id, job in jobs.items()
+            if any(way.action is Action.END and way.ready_s <= ask.delay_s for way in job.options)
+        }
+        served = serving_names(crowd.problem(ask), gone.keys() | ended)
+        assert served.issuperset(each.nodes), "a node does not serve it"
+    return sum(option.lost_work_node_s for option in gone.values() if option.action is not Action.END)

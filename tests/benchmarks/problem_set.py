@@ -69,6 +69,10 @@ class Posed:
     def name(self) -> str:
         return f"{self.row} #{self.seed}"
 
+    @property
+    def key(self) -> str:
+        return key_of(self.problem)
+
 
 def family_a(seeds: int = COSIM_SEEDS) -> Iterator[Posed]:
     for number in SCENARIOS:

@@ -25,7 +25,7 @@ def gpu_nodes(count: int) -> tuple[NodeResources, ...]:
 def gpu_jobs(rng: Random, nodes: int, delay_s: int) -> tuple[Candidate, ...]:
     """About three jobs for each node; ages from a quarter of an hour to a day."""
     free = dict.fromkeys(range(nodes), GPUS)
-    found = []
+    found: list[Candidate] = []
     while free:
         gpus = rng.choice(SIZES)
         wide = rng.choice(WIDTHS) if gpus >= 4 else 1
