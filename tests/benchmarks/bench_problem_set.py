@@ -35,8 +35,21 @@ SUM, WORST = 1.001, 1.01  # times the best: of a family's sum, and of any proble
 GUARD_SECONDS = 15.0  # no single best value may take longer in the short form; what is stored takes none
 NOTHING = 1e-6
 CP_SAT_S = 30.0
-# What was planned for crowds before there was this set, on a quiet machine: how many are served, and what that loses.
-CROWDS_BEFORE: Mapping[str, tuple[int, float]] = {}
+# What was planned for crowds when this set was made: how many are served in a cycle of a second, and what that loses.
+CROWDS_BEFORE: Mapping[str, tuple[int, float]] = {
+    "20 on 1000 shared nodes #0": (15, 8_495),
+    "20 on 1000 shared nodes #1": (20, 13_110),
+    "20 on 1000 shared nodes #2": (20, 7_985),
+    "100 on 1000 shared nodes #0": (100, 182_655),
+    "100 on 1000 shared nodes #1": (100, 212_130),
+    "100 on 1000 shared nodes #2": (79, 111_831),
+    "20 on 10000 whole nodes #0": (20, 190_435),
+    "20 on 10000 whole nodes #1": (20, 241_830),
+    "20 on 10000 whole nodes #2": (20, 140_536),
+    "100 on 10000 whole nodes #0": (100, 140_064),
+    "100 on 10000 whole nodes #1": (100, 144_745),
+    "100 on 10000 whole nodes #2": (100, 203_004),
+}
 # Seconds at p50 and p99 on a quiet machine to the plan that is carried out, by the begin of a row's name.
 LIMITS_S = {
     "scenario": (0.05, 0.05),

@@ -114,13 +114,14 @@ class CrowdPlanned:
     seconds: float
 
 
-def crowd_planned(crowd: Crowd) -> CrowdPlanned:
-    """As ``preemption.batch`` plans for many at once, with the time that a cycle has for it."""
+def crowd_planned(crowd: Crowd, limit_s: float | None = None) -> CrowdPlanned:
+    """As ``preemption.batch`` plans for many at once, with the time that a cycle has for it, or so much."""
     requests = _requests(crowd)
+    limit_s = PlanningConfig().time_per_cycle if limit_s is None else limit_s
     begin = time.process_time()
 
     def seconds_left() -> float:
-        return PlanningConfig().time_per_cycle - (time.process_time() - begin)
+        return limit_s - (time.process_time() - begin)
 
     if crowd.nodes:
         best = at_once(requests, seconds_left, in_a_hurry=True)

@@ -10,6 +10,7 @@ c   GPU nodes that jobs share: six rows of growing difficulty, and urgent jobs o
 d   The daemon itself: ``daemon_worlds``.
 e   Moments of recorded workloads: ``trace_problems``.
 f   Crowds of urgent jobs: ``crowds``.
+g   Machines of 9,408 nodes with 1,000 jobs, and 10,000 small jobs: for time alone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from random import Random
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.simulation.scenarios import scenario
+from tests.benchmarks.large import large_problem
 from tests.benchmarks.shared import shared_problem
 from tests.benchmarks.shared_gpus import gpu_problem
 from tests.benchmarks.trace_problems import SHARES, Machine, draw, read
@@ -110,6 +112,17 @@ def family_e(moments: int | None = None) -> Iterator[Posed]:
             for number in range(count if moments is None else min(count, moments)):
                 delay_s = MOMENT_DELAYS_S[number // len(SHARES) % len(MOMENT_DELAYS_S)]
                 yield Posed("e", machine.name, number, _to_the_second(draw(trace, number).known, delay_s))
+
+
+def family_g(seeds: int = 1) -> Iterator[Posed]:
+    """Not judged, but planned as fast as before: every deadline of large machines, and very many small jobs."""
+    for seed in range(1, seeds + 1):
+        for needed, ends in ((940, 0), (4_704, 0), (4_704, 20)):
+            problem = large_problem(9_408, 1_000, needed, 900, 1, seed=seed, ends=ends)
+            yield Posed("g", f"9408 nodes, {needed} asked, {ends} end", seed, problem)
+        rng = Random(f"small-{seed}")
+        jobs = tuple(drawn_job(rng, str(10_001 + number), 300, most_nodes=2) for number in range(10_000))
+        yield Posed("g", "10000 small jobs", seed, EvictionProblem(1_000, 300, 1, jobs))
 
 
 def whole_nodes(jobs: int, seed: int) -> EvictionProblem:
