@@ -52,8 +52,8 @@ def planned(problem: EvictionProblem, planner: Planner = PLANNER) -> Planned:
     """The plan that the daemon would carry out; it is checked that it can be, to the second."""
     asked = as_the_daemon_asks(problem)
     begin = time.process_time()
-    curve = planner.solve(asked)
-    point = curve.choose(problem.waiting_nodes)
+    curve = planner.decide(asked, waiting_nodes=problem.waiting_nodes)
+    point = curve.choose()
     seconds = time.process_time() - begin
     if point is None:
         return Planned(inf, curve.exact, curve.gap, seconds)

@@ -14,7 +14,9 @@ from math import lcm
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+from clearway.model.plan import Curve
 from clearway.model.problem import Action, EvictionProblem, Option
+from clearway.planning.joint.one import OneRequest
 from tests.oracle.exhaustive import whole_steps
 
 Cost = tuple[Fraction, int]  # lost work, checkpoint steps
@@ -100,3 +102,12 @@ def _time(option: Option, step_s: int) -> tuple[int, int]:
     alone = whole_steps(option.checkpoint_s, step_s)
     whole = alone if option.file_system_s is None else whole_steps(option.file_system_s, step_s)
     return whole, alone - whole
+
+
+class AsProgram:
+    """The program of parts of nodes as a planner of all problems."""
+
+    name = "program"
+
+    def solve(self, problem: EvictionProblem) -> Curve:
+        return OneRequest.of(problem).curve(self.name)

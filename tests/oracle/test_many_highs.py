@@ -8,10 +8,9 @@ import pytest
 
 from clearway.model.problem import EvictionProblem
 from clearway.planning.dp.eviction_dp import EvictionDP
-from clearway.planning.joint.milp import Milp
 from tests.oracle.exhaustive import Sets, exhaustive
 from tests.oracle.many import answers, cost_in_time, seeds
-from tests.oracle.milp import milp_sweep
+from tests.oracle.milp import AsProgram, milp_sweep
 from tests.oracle.problems import SHAPES, TIMES, in_another_order, random_problem, side_by_side, with_returns
 from tests.oracle.typed_problems import KINDS, typed_problem
 
@@ -73,7 +72,7 @@ def _as_a_planner(made: Callable[[int], EvictionProblem], numbers: range) -> Non
     for turn, seed in enumerate(numbers):
         problem = made(seed)
         sets = Sets(problem)
-        curve = Milp().solve(problem)
+        curve = AsProgram().solve(problem)
         assert curve.exact, problem
         for point, answer, best in zip(curve.points, answers(problem, curve), exhaustive(problem, sets), strict=True):
             assert (answer is None) == (best is None), problem
@@ -84,5 +83,5 @@ def _as_a_planner(made: Callable[[int], EvictionProblem], numbers: range) -> Non
                 gone = {job_id for job_id, _ in answer[2]}
                 assert problem.needs is not None or answer[3] == sets.nodes_freed(gone), problem
         if turn % TURNED_EVERY == 0:
-            assert Milp().solve(in_another_order(problem, seed)) == curve, problem
+            assert AsProgram().solve(in_another_order(problem, seed)) == curve, problem
         assert problem == made(seed), "a planner has changed its input"

@@ -66,7 +66,12 @@ class PlainPlanner(ABC):
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         """The curve of a plain problem."""
 
-    def decide(self, problem: EvictionProblem, _seconds_left: Seconds = unlimited, _waiting_nodes: int = 0) -> Curve:
+    def decide(
+        self,
+        problem: EvictionProblem,
+        seconds_left: Seconds = unlimited,  # noqa: ARG002 - a rule takes little time
+        waiting_nodes: int = 0,  # noqa: ARG002 - and weighs no wait
+    ) -> Curve:
         """Its plan for the longest deadline."""
         return self.solve(problem.within(problem.max_delay_s))
 

@@ -26,7 +26,7 @@ from clearway.planning.base import PlainPlanner, Seconds, unlimited
 from clearway.planning.bounds.search import Solved
 from clearway.planning.bounds.stages import solve_by_core
 from clearway.planning.dp.node_time_tables import NodeTimeTables
-from clearway.planning.formulation.lost_units import fitting_losses
+from clearway.planning.dp.suffix_tables import TooMuchError
 from clearway.planning.formulation.narrowed import with_options
 from clearway.planning.formulation.node_groups import Item, items_of
 from clearway.planning.formulation.shared_bandwidth import after_others, plan_rank
@@ -34,12 +34,8 @@ from clearway.planning.formulation.windows import NOTHING, Contest, Taken, Windo
 from clearway.planning.joint.one import OneRequest
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE
 
-CORE_CELLS = 10_000_000  # for so many cells of the tables over all jobs the bounds take no longer than the tables
+CORE_CELLS = 1_000_000  # for so many cells of the tables over all jobs the bounds take no longer than the tables
 _WINDOWS = 8  # in which jobs end by themselves that a plan is looked for, at most, once nothing less can be lost
-
-
-class TooMuchError(ValueError):
-    """A problem that tables and bounds are too large for."""
 
 
 class EvictionDP(PlainPlanner):
@@ -63,8 +59,7 @@ class EvictionDP(PlainPlanner):
         return replace(late, points=tuple(points), exact=soon.exact and late.exact, gap=max(soon.gap, late.gap))
 
     def solve_plain(self, problem: EvictionProblem) -> Curve:
-        losses = fitting_losses([candidate.options for candidate in problem.candidates])
-        contest = Contest(problem, losses)
+        contest = Contest(problem)
         windows = list(contest.windows())
         solved = _solved(contest, windows)
         points = contest.points(windows, lambda _: solved.answers.get)
@@ -133,9 +128,7 @@ class _LastDeadline:
             waits_s = ceil(option.checkpoint_s / problem.step_s) * problem.step_s
             return replace(option, return_node_s=option.return_node_s + waiting_nodes * waits_s) if waits_s else option
 
-        heavy = with_options(problem, weighed) if waiting_nodes else problem
-        losses = fitting_losses([candidate.options for candidate in heavy.candidates])
-        contest = Contest(heavy, losses)
+        contest = Contest(with_options(problem, weighed) if waiting_nodes else problem)
         return cls(problem, contest, list(contest.windows()), waiting_nodes)
 
     def chosen(self) -> tuple[CurvePoint, Solved]:

@@ -39,6 +39,10 @@ Table = npt.NDArray[Any]  # one-dimensional: columns one after another
 Cells = Any  # likewise: whatever reads one of them the quickest
 
 
+class TooMuchError(ValueError):
+    """A problem whose tables would not fit into memory."""
+
+
 class Step(NamedTuple):
     """A pick as the tables see it."""
 
@@ -97,13 +101,8 @@ class SuffixTables:
         values: Table = self._first_block[0][begin : begin + self.rows] - self._zero[: self.rows]
         return list(values.tolist())
 
-    @property
-    def whole(self) -> bool:
-        """Whether all tables are kept: then ``blocks`` may be asked for again and again."""
-        return self._block >= len(self._items)
-
     def blocks(self) -> Iterator[tuple[int, list[Cells]]]:
-        """For items start, start+1 ... the tables that follow each, f_{start+1} ...; once, unless they are ``whole``.
+        """For items start, start+1 ... the tables that follow each, f_{start+1} ...; once.
 
         A block's tables hold until the next block is asked for.
         """
@@ -118,7 +117,8 @@ class SuffixTables:
         count, size = len(cells), self._dtype.itemsize
         block = count if size * sum(cells) <= KEEP_BYTES else isqrt(count - 1) + 1
         if size * (besides + min(sum(cells), max(cells) * (2 * block + 1))) > MOST_BYTES:
-            raise ValueError(f"{needed} nodes (units) within {self.rows} steps are too much to plan: use larger steps")
+            told = f"{needed} nodes (units) within {self.rows} steps"
+            raise TooMuchError(f"{told} are too much to plan: use larger steps")
         return block
 
     def _compute(self, start: int) -> list[Table]:

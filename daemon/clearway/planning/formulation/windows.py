@@ -26,7 +26,7 @@ from typing import NamedTuple, Self
 
 from clearway.model.plan import CurvePoint, PlannedAction
 from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem, Option
-from clearway.planning.formulation.lost_units import Losses, fitting_losses
+from clearway.planning.formulation.lost_units import fitting_losses
 from clearway.planning.formulation.partial_nodes import NodeClasses, PartialNodes, Supply, changed, supply_of
 
 
@@ -95,8 +95,7 @@ _BY_ORDER = itemgetter(2, 1, 0)  # an order, lost work, steps
 class Contest:
     """An eviction problem made ready: jobs ranked by job_id (as text), options in steps, node classes."""
 
-    def __init__(self, problem: EvictionProblem, losses: Losses | None = None) -> None:
-        """``losses``: those of a larger problem, of which this one is what matters."""
+    def __init__(self, problem: EvictionProblem) -> None:
         if problem.step_s <= 0 or problem.max_delay_s < 0:
             raise ValueError("an eviction problem needs step_s > 0 and max_delay_s >= 0")
         self.problem = problem
@@ -104,7 +103,7 @@ class Contest:
         if len({candidate.job_id for candidate in self.candidates}) < len(self.candidates):
             raise ValueError("an eviction problem names each job_id once")
         self._options = [option for candidate in self.candidates for option in candidate.options]
-        self.losses = losses or fitting_losses([candidate.options for candidate in self.candidates])
+        self.losses = fitting_losses([candidate.options for candidate in self.candidates])
         self._planned: dict[int, PlannedAction] = {}
         self.ways: list[list[Way]] = []  # by rank
         # what does not change from window to window is done once

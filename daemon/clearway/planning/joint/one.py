@@ -16,6 +16,8 @@ from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.joint.program import Best, JointProgram
 from clearway.planning.joint.requests import Request
 
+MOST_S = 2.0  # that HiGHS may look for the best plan, at a time: what it has found by then comes with its gap
+
 
 @dataclass(frozen=True, slots=True)
 class OneRequest:
@@ -38,12 +40,16 @@ class OneRequest:
         if self._free_already:
             return Curve(name, (self._point(0, None),), complete=False)
         program = self._program(self.problem)
-        best = program.best(seconds_left, waiting_nodes)
+
+        def seconds() -> float:
+            return min(MOST_S, seconds_left())
+
+        best = program.best(seconds, waiting_nodes)
         if best is not None and waiting_nodes and not best.least_node_s:
-            best = program.without_preemption(seconds_left) or best
+            best = program.without_preemption(seconds) or best
         if best is None:
             point = CurvePoint(self.problem.max_delay_s, feasible=False)
-            return Curve(name, (point,), exact=seconds_left() > 0, complete=False)
+            return Curve(name, (point,), exact=program.infeasible, complete=False)
         point = self._point(self._done_s(best), best)
         return Curve(name, (point,), best.proven, _gap(best, point), complete=False)
 
@@ -60,7 +66,7 @@ class OneRequest:
             for each in range(max(problem.first_step, done), step + 1):
                 points[each] = self._point(each * step_s, best)
             if best is not None:
-                exact, gap = exact and best.sure, max(gap, _gap(best, points[step]))
+                exact, gap = exact and best.proven, max(gap, _gap(best, points[step]))
             step = min(step, done) - 1
         every = range(problem.first_step, problem.last_step + 1)
         found = tuple(points.get(each) or CurvePoint(each * step_s, feasible=False) for each in every)

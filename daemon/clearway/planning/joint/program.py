@@ -140,6 +140,7 @@ class JointProgram:
         self._matrix, self._most = self._rows.matrix(self._width), np.array(self._rows.most)
         self._units = fitting_units([way.option.lost_work_node_s for way in self._leave])
         self._keys = self._all_keys()
+        self.infeasible = False  # whether ``best`` has found out that there is no plan
 
     # -- columns -----------------------------------------------------------------------------------------------------
 
@@ -382,11 +383,13 @@ class JointProgram:
         costs.
         """
         if not self._give or seconds_left() <= 0:
+            self.infeasible = not self._give
             return None
         program, unit = self._program(self._keys[0])
         first = relaxed(program, seconds_left())
         found = first.solved(seconds_left)
         if found.values is None:
+            self.infeasible = found.least == inf
             return None
         keys = self._keys.copy()
         if self._waits is not None:
