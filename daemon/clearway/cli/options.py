@@ -91,11 +91,9 @@ class ByUse(TyperGroup):
                 formatter.write_dl(uses[use])
 
 
-def commands(about: str, **more: Any) -> typer.Typer:
+def commands(about: str, cls: type[TyperGroup] = ByUse, **more: Any) -> typer.Typer:
     named = {"help_option_names": ["-h", "--help"]}
-    return typer.Typer(
-        help=about, no_args_is_help=True, rich_markup_mode=None, cls=ByUse, context_settings=named, **more
-    )
+    return typer.Typer(help=about, no_args_is_help=True, rich_markup_mode=None, cls=cls, context_settings=named, **more)
 
 
 def complain(text: str) -> None:
