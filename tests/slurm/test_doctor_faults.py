@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import text
 
 from clearway.cli import launcher
-from clearway.doctor import node_checks
+from clearway.doctor import case
 from clearway.model.requests import RequestKind
 from clearway.store.base import PAUSED
 from clearway.store.database import open_database
@@ -222,7 +222,7 @@ FAULTS: Mapping[str, tuple[Callable[[Scene], None], str, str, str]] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found_with_what_to_do(scene: Scene, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_checks, "WAIT_S", 10.0 * SLACK if name != "no node for the job" else 1.0)
+    monkeypatch.setattr(case, "WAIT_S", 10.0 * SLACK if name != "no node for the job" else 1.0)
     plant, check, state, says = FAULTS[name]
     plant(scene)
     look(scene.alarms(), check, state, says)

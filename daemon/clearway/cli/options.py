@@ -161,7 +161,7 @@ def source(site: Site, *, told: bool = True) -> Iterator[Source]:
         from clearway.cli.database import Database  # noqa: PLC0415
 
         with closing(open_store(settings)) as store:
-            yield Database(store, settings)
+            yield Database(store, settings, actor(), now)
 
 
 @contextmanager
