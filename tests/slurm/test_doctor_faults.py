@@ -197,7 +197,7 @@ FAULTS: Mapping[str, tuple[Callable[[Scene], None], str, str, str]] = {
     "a rule names a partition that is not": (config('["urgent"]', '["urgnt"]'), "names", "fault", "batch, urgent"),
     "a rule names a QoS that is not": (config("", 'qos = ["fast"]\n'), "names", "fault", "it has: normal"),
     "no rule": (config('[[preemptors]]\nname = "urgent"\npartition = ["urgent"]\n'), "names", "fault", "clearway init"),
-    "a newer database": (newer_database, "database", "fault", "newer Clearway"),
+    "a newer database": (newer_database, "database", "fault", "newer version"),
     "a damaged database": (damaged_database, "database", "fault", "clearway restore"),
     "no folder for the database": (config("/clearway.sqlite", "/none/x.sqlite"), "database", "fault", "install -d"),
     "PostgreSQL is down": (server("postgresql"), "database", "fault", "start the server"),

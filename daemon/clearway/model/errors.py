@@ -34,6 +34,16 @@ class UnstorableError(StoreError):
     retryable = False
 
 
+class SchemaError(StoreError):
+    """The database was made by another Clearway, from whose schema this one cannot migrate."""
+
+    retryable = False
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what}: {remedy}")
+        self.what, self.remedy = what, remedy
+
+
 class UnknownEvictionError(ClearwayError):
     """No eviction has this id."""
 
