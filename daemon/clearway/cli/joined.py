@@ -15,6 +15,13 @@ from clearway.model.errors import ConfigError
 EXTRAS = ("lab",)  # commands that are known where they are not installed; each has an extra of its name
 
 
+def below(command: Any) -> dict[str, Any]:
+    """The commands of a group, joined ones as well, by name; none where it is no group."""
+    if not isinstance(command, ByUse):
+        return {}
+    return {name: command.get_command(None, name) for name in command.list_commands(None)}
+
+
 class Joined(ByUse):
     """The daemon's own commands, and those that have joined."""
 

@@ -12,10 +12,6 @@ app = commands("Study workloads: recorded ones under other schedulers, the paper
 app.add_typer(experiment_app, name="experiment")
 
 
-@app.callback()
-def lab() -> None: ...
-
-
 @app.command()
 @with_options
 def simulate(asked: ReplayOptions, output: OutputOption = Output.TABLE, *, sweep: SweepOptions) -> None:

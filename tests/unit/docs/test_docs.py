@@ -15,6 +15,7 @@ import typer.main
 from pydantic import BaseModel
 
 from clearway.cli.app import app as command_line
+from clearway.cli.joined import below
 from clearway.config.configuration import Config, parse_config
 from clearway.model.clock import SystemClock
 from clearway.service import server
@@ -154,13 +155,13 @@ def check_clearway(arguments: list[str]) -> None:
     command: Any = typer.main.get_command(command_line)
     options = {name for item in command.params for name in item.opts}
     rest = list(arguments)
-    while rest and hasattr(command, "commands"):
+    while rest and (commands := below(command)):
         word = rest.pop(0)
         if word.startswith("-"):
             assert word in options, f"clearway has no option {word}"
             continue
-        assert word in command.commands, f"clearway has no command {word}"
-        command = command.commands[word]
+        assert word in commands, f"clearway has no command {word}"
+        command = commands[word]
         options = {"--help"} | {name for item in command.params for name in item.opts}
     for word in rest:
         if word == "--":  # the rest is another command's

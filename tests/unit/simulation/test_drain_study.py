@@ -130,7 +130,7 @@ def test_the_command_writes_a_report(tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "drain.csv").read_text())))
     assert {row["nodes"] for row in rows} == {"1", "5", "16"}
     assert page.count("<tr><td>KTH-SP2<td>1<td>waiting<td>") == 1
-    nothing = CliRunner().invoke(app, [*command[:3], str(tmp_path / "out"), *command[4:]])
+    nothing = CliRunner().invoke(app, [*command[:4], str(tmp_path / "out"), *command[5:]])
     assert nothing.exit_code == 2
     assert "none of KTH-SP2" in nothing.stderr
 

@@ -9,7 +9,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from clearway_lab.studies.index import promises as found
 
 from clearway.model.errors import SimulationError, TraceError
 from clearway_lab.schedulers.easy import Easy
@@ -17,7 +16,7 @@ from clearway_lab.schedulers.promised import Leaving, Promised
 from clearway_lab.simulator.checkpoint_models import Storage
 from clearway_lab.simulator.engine import Outcome, replay
 from clearway_lab.studies import promises as promise_study
-from clearway_lab.studies.promises import PROMISE, REACTING, RESERVATION, WAYS, PromiseStudy, Workload
+from clearway_lab.studies.promises import PROMISE, REACTING, RESERVATION, WAYS, PromiseStudy, Workload, found
 from clearway_lab.traces.trace import TraceJob
 
 STORAGE = Storage(unit_nodes=1, node_gib=10, nodes_per_io_node=1, io_node_gib_s=1, file_system_gib_s=1)  # 10 s a node
