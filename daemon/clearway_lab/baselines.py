@@ -75,33 +75,41 @@ class Greedy(PlainPlanner):
 
 def _take(window: Window, count: NodeCount, deadline: int) -> Taken | None:
     """None where it finds no plan."""
-    count.begin()
+    choice = _Choice(window, count, deadline)
     by_loss = sorted(count.jobs, key=lambda rank: (-max(way.lost for way in window.ways[rank]), rank))
-    taken: dict[int, Way] = {}
-    left = deadline
     for rank in by_loss:
-        if count.freed >= window.missing:
-            break
         checkpoints = [way for way in window.ways[rank] if way.order != _KILL]
-        if not checkpoints:
-            continue
-        fastest = min(checkpoints, key=lambda way: (way.steps, way.order))
-        if fastest.steps > left:
+        fastest = min(checkpoints, key=lambda way: (way.steps, way.order), default=None)
+        if fastest is not None and not choice.take(rank, fastest):
             break
-        taken[rank] = fastest
-        left -= fastest.steps
-        count.leave(rank)
     for rank in reversed(by_loss):
-        if count.freed >= window.missing:
-            break
-        way = next((way for way in window.ways[rank] if way.steps <= left), None)
-        if rank not in taken and way is not None:
-            taken[rank] = way
-            left -= way.steps
-            count.leave(rank)
-    if count.freed < window.missing:
+        choice.take(rank, next((way for way in window.ways[rank] if way.steps <= choice.left), None))
+    if not choice.enough:
         return None
-    return Taken.of([way for rank, way in taken.items() if count.frees(rank)], count.freed)
+    return Taken.of([way for rank, way in choice.taken.items() if count.frees(rank)], count.freed)
+
+
+class _Choice:
+    """The jobs that leave so far."""
+
+    def __init__(self, window: Window, count: NodeCount, deadline: int) -> None:
+        self._window, self._count = window, count
+        self.left = deadline  # steps in which checkpoints can still be written
+        self.taken: dict[int, Way] = {}
+        count.begin()
+
+    @property
+    def enough(self) -> bool:
+        return self._count.freed >= self._window.missing
+
+    def take(self, rank: int, way: Way | None) -> bool:
+        """False, and nothing taken, where enough nodes are free, the job leaves already, or no way is in time."""
+        if self.enough or rank in self.taken or way is None or way.steps > self.left:
+            return False
+        self.taken[rank] = way
+        self.left -= way.steps
+        self._count.leave(rank)
+        return True
 
 
 MOST_JOBS = 200

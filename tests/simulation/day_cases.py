@@ -19,8 +19,8 @@ from clearway.config.configuration import Config, parse_config
 from clearway.model.cluster import Reservation
 from clearway.model.operations import Eviction
 from clearway_lab.site.daemon import is_urgent, past_of, replay_daemon
-from clearway_lab.site.files import RESERVATIONS, Site, read_folder, read_site
-from clearway_lab.site.record import RecordedJob, Run, SiteRecord, read_reservations
+from clearway_lab.site.files import RESERVATIONS, Site, read_folder, read_reservations, read_site
+from clearway_lab.site.record import RecordedJob, Run, SiteRecord
 from clearway_lab.site.replay import SiteReplay
 
 

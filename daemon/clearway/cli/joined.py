@@ -19,7 +19,8 @@ def below(command: Any) -> dict[str, Any]:
     """The commands of a group, joined ones as well, by name; none where it is no group."""
     if not isinstance(command, ByUse):
         return {}
-    return {name: command.get_command(None, name) for name in command.list_commands(None)}
+    context = typer.Context(command)
+    return {name: command.get_command(context, name) for name in command.list_commands(context)}
 
 
 class Joined(ByUse):

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -21,6 +22,7 @@ from clearway.estimates.history import HistoryKeeper
 from clearway.estimates.learning import History, Requeued
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, SimulationError
+from clearway.model.operations import Preemption
 from clearway.model.urgent_report import MOST_CASES
 from clearway.preemption.report import report
 from clearway.slurm.process import Commands
@@ -137,13 +139,17 @@ class _Known:
         restarts = tuple(each for each in self._restarts if each.started_at <= at)
         if not (self._preemptions or self._checkpoints):
             return past_of(replay.record)
-        back = [
-            (p.returned_at, Requeued(p.job.num_nodes, max(0.0, (p.returned_at - p.vacated_at).total_seconds())))
-            for p in gone
-            if p.vacated_at is not None and p.returned_at is not None and p.returned_at <= at
-        ]
-        back.sort(key=lambda each: each[0], reverse=True)
-        return Past(Counter(p.job_id for p in gone), tuple(each for _, each in back), checkpoints, restarts)
+        back = sorted(filter(None, map(_return, gone)), key=lambda each: each[0], reverse=True)
+        requeued = tuple(each for returned_at, each in back if returned_at <= at)
+        return Past(Counter(p.job_id for p in gone), requeued, checkpoints, restarts)
+
+
+def _return(gone: Preemption) -> tuple[datetime, Requeued] | None:
+    """When the job was back, and how long it was away; None where it is not back."""
+    if gone.vacated_at is None or gone.returned_at is None:
+        return None
+    away_s = max(0.0, (gone.returned_at - gone.vacated_at).total_seconds())
+    return gone.returned_at, Requeued(gone.job.num_nodes, away_s)
 
 
 def _with_clearway(replay: SiteReplay, config: Config, known: _Known, tick: Callable[[int], None]) -> ReportView:

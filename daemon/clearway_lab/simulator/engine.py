@@ -142,17 +142,14 @@ def _play(
     """A job is made when it is submitted and is gone when it has ended, so few exist at a time."""
     events = machine._events  # noqa: SLF001 - the loop is the machine's other half
     end, schedule, tell_end, submit = machine._end, scheduler.schedule, scheduler.ended, scheduler.submitted  # noqa: SLF001
-    made, outcome_of = tuple.__new__, _OUTCOME
+    course = _Course(scheduler, progress)
     times: list[float] = [job.submit_s for job in jobs]
     times.append(inf)
-    next_s, submitted, ended = times[0], 0, 0
-    records: list[ReplayedJob | Outcome] = []  # by index: a job until it has ended, then its outcome
+    next_s, submitted = times[0], 0
     while True:
         now_s = events[0][0] if events and events[0][0] < next_s else next_s
         if now_s > _LATEST_S:
-            if not events and next_s == inf:
-                break
-            raise SimulationError(f"the jobs take longer than {_LATEST_S:,.0f} s")
+            return course.outcomes(now_s)
         machine.now_s = now_s
         while events and events[0][0] <= now_s:
             _, _, epoch, due = heappop(events)
@@ -161,23 +158,41 @@ def _play(
             if due.state is _RUNNING:
                 end(due)
                 tell_end(due)
-                records[due.index] = made(Outcome, outcome_of(due))
-                ended += 1
-                if progress is not None and ended % 1_000 == 0:
-                    progress(ended)
+                course.end(due)
             else:
                 machine._leave(due)  # noqa: SLF001 - see above
                 scheduler.returned(due)
         while next_s <= now_s:
             job = ReplayedJob(jobs[submitted], submitted)
-            records.append(job)
+            course.records.append(job)
             submitted += 1
             next_s = times[submitted]
             submit(job)
         schedule()
         if observe is not None:
             observe(machine)
-    for record in records if ended < submitted else ():
-        if isinstance(record, ReplayedJob):
-            raise SimulationError(f"{scheduler.name} left job {record.job_id} {record.state.value} for ever")
-    return tuple(cast("list[Outcome]", records))
+
+
+class _Course:
+    """What becomes of the jobs; ``progress`` hears of every thousandth end."""
+
+    def __init__(self, scheduler: Scheduler, progress: Callable[[int], None] | None) -> None:
+        self._scheduler, self._progress = scheduler, progress
+        self._made, self._outcome_of = tuple.__new__, _OUTCOME
+        self._ended = 0
+        self.records: list[ReplayedJob | Outcome] = []  # by index: a job until it has ended, then its outcome
+
+    def end(self, job: ReplayedJob) -> None:
+        self.records[job.index] = self._made(Outcome, self._outcome_of(job))
+        self._ended += 1
+        if self._progress is not None and self._ended % 1_000 == 0:
+            self._progress(self._ended)
+
+    def outcomes(self, next_s: float) -> tuple[Outcome, ...]:
+        """Of all jobs, when nothing is to come any more, or not for so long."""
+        if next_s < inf:
+            raise SimulationError(f"the jobs take longer than {_LATEST_S:,.0f} s")
+        for record in self.records if self._ended < len(self.records) else ():
+            if isinstance(record, ReplayedJob):
+                raise SimulationError(f"{self._scheduler.name} left job {record.job_id} {record.state.value} for ever")
+        return tuple(cast("list[Outcome]", self.records))

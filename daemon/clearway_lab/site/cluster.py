@@ -20,7 +20,7 @@ import numpy as np
 from clearway.model.cluster import Job, JobState, Node, Reservation
 from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.jobs import HOLD_S, SimulatedJob
-from clearway_lab.site.plans import NodeTable, Plans, Shape, Times, shape_of
+from clearway_lab.site.plans import Mask, NodeTable, Places, Plans, Shape, Times, shape_of
 
 DEPTH = 500  # pending jobs, as Slurm's bf_max_job_test
 PLANS = 20
@@ -184,14 +184,35 @@ class _Pass:
         job, limit_s, shape = entry.job, _limit_s(entry.job), shape_of(entry)
         if any(job.num_nodes >= nodes and limit_s >= other for nodes, other in self._too_large.get(shape, ())):
             return False
-        where = self._open
-        where = where & (self._plans.first >= self._now + limit_s)
-        inside = None
-        if job.reservation:
-            # FLEX: its nodes first, and others as well.
-            reservation = self._cluster.reservations[job.reservation]
-            inside = self._nodes.available & self._nodes.mask(reservation.nodes)
-            where = inside | where if "FLEX" in reservation.flags else inside
+        where, inside = self._where(job, limit_s)
+        found = self._fitting(entry, where)
+        if len(found) < job.num_nodes:
+            self._too_large.setdefault(shape, []).append((job.num_nodes, limit_s))
+            return False
+        if inside is None:
+            found = self._nodes.choose(found, job.num_nodes)
+        else:
+            found = found[np.argsort(~inside[found], kind="stable")][: job.num_nodes]
+        self._cluster.begin(entry, tuple(self._nodes.names[at] for at in found))
+        self._free[found] -= self._nodes.cpus[found] if job.exclusive else entry.cpus_per_node
+        if not job.exclusive:
+            self._memory_mib[found] -= job.memory_mib
+        self._free_from.clear()
+        return True
+
+    def _where(self, job: Job, limit_s: float) -> tuple[Mask, Mask | None]:
+        """The nodes that are open to it for so long, and those of its reservation, where it has one."""
+        where: Mask = self._open & (self._plans.first >= self._now + limit_s)
+        if not job.reservation:
+            return where, None
+        reservation = self._cluster.reservations[job.reservation]
+        inside: Mask = self._nodes.available & self._nodes.mask(reservation.nodes)
+        # FLEX: its nodes first, and others as well.
+        return (inside | where if "FLEX" in reservation.flags else inside), inside
+
+    def _fitting(self, entry: SimulatedJob, where: Mask) -> Places:
+        """Of these nodes those on which it fits now."""
+        job = entry.job
         where = where & self._nodes.able(entry)
         if job.exclusive:
             found = np.flatnonzero(where & (self._free >= self._nodes.cpus))
@@ -201,18 +222,7 @@ class _Pass:
         if job.gpus:
             fits, nodes, names = self._cluster.free.fits, self._cluster.nodes, self._nodes.names
             found = np.array([at for at in found if fits(entry, nodes[names[at]], 0)], dtype=int)
-        if inside is not None:
-            found = found[np.argsort(~inside[found], kind="stable")]
-        if len(found) < job.num_nodes:
-            self._too_large.setdefault(shape, []).append((job.num_nodes, limit_s))
-            return False
-        found = self._nodes.choose(found, job.num_nodes) if inside is None else found[: job.num_nodes]
-        self._cluster.begin(entry, tuple(self._nodes.names[at] for at in found))
-        self._free[found] -= self._nodes.cpus[found] if job.exclusive else entry.cpus_per_node
-        if not job.exclusive:
-            self._memory_mib[found] -= job.memory_mib
-        self._free_from.clear()
-        return True
+        return found
 
     def _hold(self, entry: SimulatedJob) -> None:
         """Nodes on which Slurm would plan it."""

@@ -5,15 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from clearway.model.cluster import Node
+from clearway.model.cluster import Node, Reservation
 from clearway.model.errors import TraceError
+from clearway.slurm.parse.hostlist import expand
 from clearway.slurm.parse.nodes import read_nodes
 from clearway_lab.site import record as site_record
-from clearway_lab.site.record import SiteRecord
+from clearway_lab.site.record import Outage, SiteRecord, unix_time
 
 JOBS, NODES = "jobs.txt", "nodes.txt"
 PARTITIONS, RESERVATIONS, OUTAGES = "partitions.txt", "reservations.txt", "outages.txt"
 
+_SACCTMGR = ("sacctmgr", "--noheader", "--parsable2", "show")
+_OUTAGES = ("event", "event=node")
 _TIER = re.compile(r"^PartitionName=(\S+).* PriorityTier=(\d+)", re.MULTILINE)
 
 
@@ -30,8 +33,8 @@ def commands(start: str, end: str) -> Mapping[str, Sequence[str]]:
         JOBS: site_record.command(start, end),
         NODES: ("scontrol", "--oneliner", "--all", "show", "node"),
         PARTITIONS: ("scontrol", "--oneliner", "--all", "show", "partition"),
-        RESERVATIONS: site_record.reservations_command(start, end),
-        OUTAGES: site_record.outages_command(start, end),
+        RESERVATIONS: (*_SACCTMGR, "reservation", f"start={start}", f"end={end}", "format=Name,Start,End,NodeNames"),
+        OUTAGES: (*_SACCTMGR, *_OUTAGES, f"start={start}", f"end={end}", "format=NodeName,Start,End,State"),
     }
 
 
@@ -72,7 +75,29 @@ def read_site(answers: Mapping[str, str], name: str) -> Site:
         raise TraceError(f"{name}: no job that ran ({len(record.broken):,} broken lines)")
     if not nodes:
         raise TraceError(f"{name}: scontrol knows no node")
-    reservations = site_record.read_reservations(answers[RESERVATIONS])
-    outages = site_record.read_outages(answers[OUTAGES])
+    reservations = read_reservations(answers[RESERVATIONS])
+    outages = _read_outages(answers[OUTAGES])
     tiers = {name: int(tier) for name, tier in _TIER.findall(answers[PARTITIONS])}
     return Site(replace(record, reservations=reservations, outages=outages), tuple(nodes), tiers)
+
+
+def read_reservations(text: str) -> tuple[Reservation, ...]:
+    """A reservation that was changed has a line for each of its forms."""
+    found = []
+    for line in text.splitlines():
+        name, start, end, nodes = (line.split("|") + [""] * 4)[:4]
+        began, ends = unix_time(start, "Start"), unix_time(end, "End")
+        if began is not None and ends is not None and nodes and not name.startswith("clearway"):
+            found.append(Reservation(name=name, nodes=expand(nodes), start_time=began, end_time=ends))
+    return tuple(found)
+
+
+def _read_outages(text: str) -> tuple[Outage, ...]:
+    """Times in which a node was down, drained or failed."""
+    found = []
+    for line in text.splitlines():
+        node, start, end, _ = (line.split("|") + [""] * 4)[:4]
+        began = unix_time(start, "Start")
+        if node and began is not None:
+            found.append(Outage(node, began, unix_time(end, "End")))
+    return tuple(found)

@@ -1,4 +1,4 @@
-"""What Slurm's accounting knows of a site's jobs, reservations and outages: the commands, and how answers are read.
+"""What Slurm's accounting knows of a site's jobs: the command, and how its answer is read.
 
 Other than a trace (``sacct``), it keeps all that Slurm needs to place a job: its partition, resources, features, nodes,
 reservation and Comment, and every run of a job that was requeued (``--duplicates``). Times are Unix times
@@ -27,7 +27,6 @@ from clearway.slurm.parse.hostlist import expand
 from clearway_lab.traces.trace import BrokenLine
 
 ENVIRONMENT = {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC"}
-_SACCTMGR = ("sacctmgr", "--noheader", "--parsable2", "show")
 _NO_TIME = {"Unknown", "None", ""}
 _SEEN_AFTER = timedelta(seconds=1)  # from the second of a submission: a poll of the daemon, in the mean
 _SIMPLE = re.compile(r"[A-Za-z0-9_.:-]+(&[A-Za-z0-9_.:-]+)*")
@@ -57,6 +56,30 @@ class _Row(NamedTuple):
     AllocTRES: str
     Comment: str
     JobName: str
+
+    @property
+    def time_limit_s(self) -> int | None:
+        return 60 * fields.number(self.TimelimitRaw, "") if self.TimelimitRaw.isdecimal() else None
+
+    @property
+    def priority(self) -> int:
+        return fields.number(self.Priority, "Priority") if self.Priority.isdecimal() else 0
+
+    @property
+    def features(self) -> str:
+        """What it asks for, where that is a list of names; else nothing."""
+        return self.Constraints if _SIMPLE.fullmatch(self.Constraints) else ""
+
+    @property
+    def num_nodes(self) -> int:
+        return max(1, fields.number(self.NNodes, "NNodes"))
+
+    def on_a_node(self) -> tuple[int, int, Counts]:
+        """Of processors, memory (MiB) and GPUs its share of one node."""
+        held, nodes = fields.tres(self.AllocTRES) or fields.tres(self.ReqTRES), self.num_nodes
+        cpus = ceil(fields.number(held.get("cpu", "0"), "TRES cpu") / nodes)
+        memory_mib = ceil(fields.size_mib(held["mem"], "TRES mem") / nodes) if "mem" in held else 0
+        return cpus, memory_mib, _gpus(held, nodes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,15 +297,6 @@ def command(start: str, end: str) -> Sequence[str]:
     return sacct_command(_Row._fields, "--allusers", "--duplicates", f"--starttime={start}", f"--endtime={end}")
 
 
-def reservations_command(start: str, end: str) -> Sequence[str]:
-    shown = "format=Name,Start,End,NodeNames"
-    return (*_SACCTMGR, "reservation", f"start={start}", f"end={end}", shown)
-
-
-def outages_command(start: str, end: str) -> Sequence[str]:
-    return (*_SACCTMGR, "event", "event=node", f"start={start}", f"end={end}", "format=NodeName,Start,End,State")
-
-
 def read_record(lines: Iterable[str], name: str) -> SiteRecord:
     by_job: dict[int, list[tuple[_Row, Run]]] = {}
     broken: list[BrokenLine] = []
@@ -314,7 +328,7 @@ def read_record(lines: Iterable[str], name: str) -> SiteRecord:
 
 def _run(row: _Row) -> Run | None:
     """None for one that never began."""
-    start, end = _time(row.Start, "Start"), _time(row.End, "End")
+    start, end = unix_time(row.Start, "Start"), unix_time(row.End, "End")
     elapsed_s = fields.number(row.ElapsedRaw, "ElapsedRaw")
     if start is None or (end is not None and elapsed_s == 0):
         return None
@@ -323,7 +337,7 @@ def _run(row: _Row) -> Run | None:
         end=end,
         elapsed_s=elapsed_s,
         nodes=expand(row.NodeList),
-        eligible=_time(row.Eligible, "Eligible"),
+        eligible=unix_time(row.Eligible, "Eligible"),
         requeued=row.State == "REQUEUED",
         comment=row.Comment,
     )
@@ -333,11 +347,11 @@ def _job(job_id: int, rows: list[tuple[_Row, Run]]) -> RecordedJob:
     unique = {run.start: (row, run) for row, run in rows}
     ordered = [unique[at] for at in sorted(unique)]
     first, last = ordered[0][0], ordered[-1][0]
-    submit = _time(first.Submit, "Submit")
+    submit = unix_time(first.Submit, "Submit")
     if submit is None:
         raise FieldError("Submit is missing")
-    nodes = max(1, fields.number(last.NNodes, "NNodes"))
-    held = fields.tres(last.AllocTRES) or fields.tres(last.ReqTRES)
+    cpus, memory_mib, gpus = last.on_a_node()
+    said = [told for row, _ in ordered if (told := _claims(row.Comment)) is not None]
     return RecordedJob(
         job_id=job_id,
         user=last.User,
@@ -347,17 +361,17 @@ def _job(job_id: int, rows: list[tuple[_Row, Run]]) -> RecordedJob:
         name=last.JobName,
         comment=next((row.Comment for row, _ in reversed(ordered) if row.Comment), ""),  # a run's is kept when it ends
         submit=submit,
-        eligible=_time(first.Eligible, "Eligible") or submit,
-        time_limit_s=60 * fields.number(last.TimelimitRaw, "") if last.TimelimitRaw.isdecimal() else None,
-        num_nodes=nodes,
-        cpus=ceil(fields.number(held.get("cpu", "0"), "TRES cpu") / nodes),
-        memory_mib=ceil(fields.size_mib(held["mem"], "TRES mem") / nodes) if "mem" in held else 0,
-        gpus=_gpus(held, nodes),
-        features=last.Constraints if _SIMPLE.fullmatch(last.Constraints) else "",
+        eligible=unix_time(first.Eligible, "Eligible") or submit,
+        time_limit_s=last.time_limit_s,
+        num_nodes=last.num_nodes,
+        cpus=cpus,
+        memory_mib=memory_mib,
+        gpus=gpus,
+        features=last.features,
         reservation=last.Reservation,
-        priority=fields.number(first.Priority, "Priority") if first.Priority.isdecimal() else 0,
+        priority=first.priority,
         runs=tuple(run for _, run in ordered),
-        took_s=tuple(told.took_s for row, _ in ordered if (told := _claims(row.Comment)) and told.took_s is not None),
+        took_s=tuple(told.took_s for told in said if told.took_s is not None),
     )
 
 
@@ -370,31 +384,9 @@ def _gpus(held: dict[str, str], nodes: int) -> Counts:
     return tuple(sorted((kind, ceil(fields.number(count, "TRES gpu") / nodes)) for kind, count in typed.items()))
 
 
-def _time(word: str, what: str) -> datetime | None:
+def unix_time(word: str, what: str) -> datetime | None:
     if word in _NO_TIME:
         return None
     if not word.isdecimal():
         raise FieldError(f"{what} is {word[:40]!r}, not a Unix time (sacct tells those with SLURM_TIME_FORMAT=%s)")
     return datetime.fromtimestamp(fields.number(word, what), UTC)
-
-
-def read_reservations(text: str) -> tuple[Reservation, ...]:
-    """Of ``reservations_command``; a reservation that was changed has a line for each of its forms."""
-    found = []
-    for line in text.splitlines():
-        name, start, end, nodes = (line.split("|") + [""] * 4)[:4]
-        began, ends = _time(start, "Start"), _time(end, "End")
-        if began is not None and ends is not None and nodes and not name.startswith("clearway"):
-            found.append(Reservation(name=name, nodes=expand(nodes), start_time=began, end_time=ends))
-    return tuple(found)
-
-
-def read_outages(text: str) -> tuple[Outage, ...]:
-    """Of ``outages_command``: times in which a node was down, drained or failed."""
-    found = []
-    for line in text.splitlines():
-        node, start, end, _ = (line.split("|") + [""] * 4)[:4]
-        began = _time(start, "Start")
-        if node and began is not None:
-            found.append(Outage(node, began, _time(end, "End")))
-    return tuple(found)

@@ -30,7 +30,7 @@ from clearway.model.report import CycleReport
 from clearway.simulation.jobs import Program
 from clearway_lab.simulator.measures import Spread
 from clearway_lab.site.cluster import Outcome, SiteCluster
-from clearway_lab.site.record import RecordedJob, SiteRecord
+from clearway_lab.site.record import RecordedJob, Run, SiteRecord
 
 LONGEST_PAUSE_S = 15.0
 _AT_MOST = timedelta(days=1)  # that the replay goes on where nothing happens any more
@@ -80,8 +80,23 @@ class SiteReplay:
         heapq.heappush(self._script, (max(when, self.begins), len(self._script), act))
 
     def _fill(self) -> None:
+        self._fill_nodes()
         known = {name for node in self.nodes for name in node.partitions}
         running: list[RecordedJob] = []
+        for job in self.record.jobs:
+            run = job.runs[0]
+            if job.partition not in known or job.num_nodes > len(self.nodes):
+                self.left_out += 1
+            elif run.start >= self.begins:
+                self._at(job.submit, partial(self._submit, job, None))
+                self._note_urgent(job)
+            elif not run.ended_by(self.begins):
+                running.append(job)
+        for job in running:
+            self._submit(job, job.runs[0])
+
+    def _fill_nodes(self) -> None:
+        """Outages and reservations."""
         for outage in self.record.outages:
             if outage.node in self.cluster.nodes and (outage.end is None or outage.end > self.begins):
                 self._at(outage.start, partial(self._fail, outage.node))
@@ -92,18 +107,11 @@ class SiteReplay:
                 self.cluster.to_come.append(each)
                 self._at(each.start_time, partial(self._reserve, each))
                 self._at(each.end_time, lambda: None)  # its nodes are looked at again
-        for job in self.record.jobs:
-            if job.partition not in known or job.num_nodes > len(self.nodes):
-                self.left_out += 1
-            elif job.runs[0].start < self.begins and not job.runs[0].ended_by(self.begins):
-                running.append(job)
-            elif job.runs[0].start >= self.begins:
-                self._at(job.submit, partial(self._submit, job))
-                if (rule := matching_rule(job.as_slurm(), self.config.preemptors)) is not None:
-                    told_s = None if job.claims is None else job.claims.max_delay_s
-                    self.urgent[str(job.job_id)] = rule.max_delay if told_s is None else told_s
-        for job in running:
-            self._submit(job, on=job.runs[0].nodes)
+
+    def _note_urgent(self, job: RecordedJob) -> None:
+        if (rule := matching_rule(job.as_slurm(), self.config.preemptors)) is not None:
+            told_s = None if job.claims is None else job.claims.max_delay_s
+            self.urgent[str(job.job_id)] = rule.max_delay if told_s is None else told_s
 
     def _fail(self, node: str) -> None:
         nodes = self.cluster.nodes
@@ -113,48 +121,55 @@ class SiteReplay:
         self.cluster.to_come.remove(reservation)
         self.cluster.reservations[reservation.name] = reservation
 
-    def _submit(self, job: RecordedJob, on: tuple[str, ...] = ()) -> None:
+    def _submit(self, job: RecordedJob, run: Run | None) -> None:
+        """Queue it; one that is in the middle of a ``run`` has the nodes of that, if they are there still."""
         cluster = self.cluster
         cluster.next_id = job.job_id
-        on = on if all(name in cluster.nodes for name in on) else ()
-        # Where it ran tells whether it had whole nodes; a memory that is not told is its share.
-        ran_on = [cluster.nodes[name] for name in job.runs[-1].nodes if name in cluster.nodes]
-        alike = ran_on or [node for node in self.nodes if job.partition in node.partitions]
-        cpus = fmean(node.cpus for node in alike) if ran_on else min(node.cpus for node in alike)
-        whole = job.cpus == 0 or job.cpus >= cpus
-        share_mib = 0 if whole else int(min(node.memory_mib * job.cpus / node.cpus for node in alike))
-        saved, asked = (job.saved_by(self.begins) if on else None), job.runs[0].asked_first
+        stands = _Standing()
+        if run is not None and run.nodes and all(name in cluster.nodes for name in run.nodes):
+            stands = _Standing.of(job, run, self.begins)
+        part = self._part(job)
         job_id = cluster.submit(
             self._program(job),
             num_nodes=job.num_nodes,
-            cpus_per_node=None if whole else job.cpus,
-            on=on,
-            ran_s=(self.begins - job.runs[0].start).total_seconds() if on else 0.0,
-            saved_s=0.0 if saved is None else ((asked or saved) - job.runs[0].start).total_seconds(),
+            cpus_per_node=part.cpus,
+            on=stands.nodes,
+            ran_s=stands.ran_s,
+            saved_s=stands.saved_s,
             user=job.user,
             account=job.account,
             qos=job.qos,
             partitions=(job.partition,),
             name=job.name,
-            comment=_as_submitted(job) if saved is None else _as_said(job, saved),
+            comment=_as_submitted(job) if stands.saved is None else _as_said(job, stands.saved),
             restart_count=len(job.earlier),
             submit_time=job.submit,
             eligible_time=job.eligible,
             time_limit_s=job.time_limit_s,
-            memory_mib=job.memory_mib or share_mib,
+            memory_mib=part.memory_mib,
             gpus=job.gpus,
             features=job.features,
             priority=job.priority or 100,
             reservation=job.reservation or None,
         )
-        if saved is not None and asked is not None:
-            cluster.hold(job_id, asked, saved)
-        elif on and (asked := job.saves_at(self.begins)) is not None:
-            cluster.signalled_before(job_id, asked)
-        if not on:
+        if stands.saved is not None and stands.asked is not None:
+            cluster.hold(job_id, stands.asked, stands.saved)
+        elif stands.asked is not None:
+            cluster.signalled_before(job_id, stands.asked)
+        if not stands.nodes:
             self.submitted[job_id] = job.submit
         if job_id in self.urgent or self.config.eternal.partitions:
             self._pace.look_soon(max(job.eligible, self.clock.now()))
+
+    def _part(self, job: RecordedJob) -> "_Part":
+        """Where it ran tells whether it had whole nodes; a memory that is not told is its share."""
+        ran_on = [self.cluster.nodes[name] for name in job.runs[-1].nodes if name in self.cluster.nodes]
+        alike = ran_on or [node for node in self.nodes if job.partition in node.partitions]
+        cpus = fmean(node.cpus for node in alike) if ran_on else min(node.cpus for node in alike)
+        if job.cpus == 0 or job.cpus >= cpus:
+            return _Part(None, job.memory_mib)
+        share_mib = int(min(node.memory_mib * job.cpus / node.cpus for node in alike))
+        return _Part(job.cpus, job.memory_mib or share_mib)
 
     def _program(self, job: RecordedJob) -> Program:
         claims = job.claims
@@ -199,6 +214,33 @@ class SiteReplay:
         while self._script and self._script[0][0] <= now:
             heapq.heappop(self._script)[2]()
         self.cluster.advance(now)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a job has of each of its nodes. ``cpus`` None: the whole node."""
+
+    cpus: int | None
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """Where a job stands when the replay begins; as it is here, it waits. ``asked``: when it began to save itself."""
+
+    nodes: tuple[str, ...] = ()
+    ran_s: float = 0.0
+    asked: datetime | None = None
+    saved: datetime | None = None
+    saved_s: float = 0.0
+
+    @classmethod
+    def of(cls, job: RecordedJob, run: Run, now: datetime) -> "_Standing":
+        ran_s, saved = (now - run.start).total_seconds(), job.saved_by(now)
+        if saved is None:
+            return cls(run.nodes, ran_s, asked=job.saves_at(now))
+        asked = run.asked_first
+        return cls(run.nodes, ran_s, asked, saved, saved_s=((asked or saved) - run.start).total_seconds())
 
 
 class _Pace:
