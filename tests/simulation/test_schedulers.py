@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clearway.config import plugins
 from clearway.config.configuration import CandidatesConfig, Config, ExecutionConfig, PreemptorRule
-from clearway.model.errors import SimulationError
+from clearway_lab.errors import SimulationError
 from clearway_lab.schedulers import GROUP
 from clearway_lab.schedulers import clearway as clearway_suspend_module
 from clearway_lab.schedulers import conservative as profile_module

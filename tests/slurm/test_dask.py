@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.model.errors import SimulationError, TraceError
 from clearway_lab.commands.options import Cluster, SweepOptions, open_sweep
+from clearway_lab.errors import SimulationError, TraceError
 from tests.slurm.cluster import SlurmCluster
 
 pytestmark = [

@@ -96,14 +96,6 @@ class WalltimeError(ClearwayError):
     """A distribution, samples or costs for which no walltime requests can be planned; the message says which."""
 
 
-class TraceError(ClearwayError):
-    """A recorded workload that cannot be used; the message names the file and, where there is one, the line."""
-
-
-class SimulationError(ClearwayError):
-    """A simulation that cannot be run as asked, or that broke its own rules; the message says which."""
-
-
 class CycleEndedError(BaseException):
     """Ends a cycle at once, without any further effect; only ``service`` catches it.
 

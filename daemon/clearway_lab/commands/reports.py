@@ -8,9 +8,9 @@ from types import ModuleType
 from typing import Any
 
 from clearway.cli import render
-from clearway.model.errors import TraceError
 from clearway_lab.commands.options import SweepOptions, open_sweep, processes_of
 from clearway_lab.commands.progress import Course, CourseShown, expected, tell
+from clearway_lab.errors import TraceError
 from clearway_lab.studies import compaction as compaction_study
 from clearway_lab.studies import cosim as cosim_study
 from clearway_lab.studies import drain as drain_study

@@ -12,8 +12,8 @@ from rich.text import Text
 from clearway.cli import render
 from clearway.cli.options import complain
 from clearway.config import plugins
-from clearway.model.errors import SimulationError
 from clearway_lab.commands.options import ReplayOptions, SweepOptions, each_done
+from clearway_lab.errors import SimulationError
 from clearway_lab.schedulers import GROUP
 from clearway_lab.simulator.engine import Scheduler, replay
 from clearway_lab.simulator.measures import Measures, Spread, measure

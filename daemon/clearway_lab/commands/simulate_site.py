@@ -21,7 +21,7 @@ from clearway.config.configuration import Config, load_config
 from clearway.estimates.history import HistoryKeeper
 from clearway.estimates.learning import History, Requeued
 from clearway.model.durations import format_duration
-from clearway.model.errors import ConfigError, SimulationError
+from clearway.model.errors import ConfigError
 from clearway.model.operations import Preemption
 from clearway.model.urgent_report import MOST_CASES
 from clearway.preemption.report import report
@@ -30,6 +30,7 @@ from clearway.store.base import Store
 from clearway.telemetry.log import configure_logging
 from clearway_lab.commands.options import ReplayOptions
 from clearway_lab.commands.progress import replay_bar
+from clearway_lab.errors import SimulationError
 from clearway_lab.simulator.measures import Spread
 from clearway_lab.site import files as site_files
 from clearway_lab.site import record as site_record

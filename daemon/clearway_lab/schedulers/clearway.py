@@ -45,13 +45,13 @@ from clearway.config.configuration import CandidatesConfig, Config, CostsConfig,
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import JobState
-from clearway.model.errors import SimulationError
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.problem import Action
 from clearway.planning.base import Planner
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.detection import preemptors
 from clearway.preemption.plan import decide
+from clearway_lab.errors import SimulationError
 from clearway_lab.schedulers.conservative import swap_times_s
 from clearway_lab.schedulers.easy import Easy
 from clearway_lab.schedulers.realtime import Wfp, is_short

@@ -32,7 +32,7 @@ from math import inf
 from operator import attrgetter
 from typing import NamedTuple, Protocol, cast
 
-from clearway.model.errors import SimulationError
+from clearway_lab.errors import SimulationError
 from clearway_lab.simulator.machine import Machine, ReplayedJob, State
 from clearway_lab.traces.trace import TraceJob, in_order
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from heapq import heappush
 
-from clearway.model.errors import SimulationError
+from clearway_lab.errors import SimulationError
 from clearway_lab.traces.trace import TraceJob
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clearway.model.cluster import Node, Reservation
-from clearway.model.errors import TraceError
 from clearway.slurm.parse.hostlist import expand
 from clearway.slurm.parse.nodes import read_nodes
+from clearway_lab.errors import TraceError
 from clearway_lab.site import record as site_record
 from clearway_lab.site.record import Outage, SiteRecord, unix_time
 

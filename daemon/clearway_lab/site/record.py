@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 from clearway.model.claims import CheckpointHow, ClaimError, Claims, SaveState, parse_claims
 from clearway.model.cluster import Counts, Job, JobState, Reservation
-from clearway.model.errors import TraceError
 from clearway.simulation.jobs import HOLD_S
 from clearway.slurm.parse import fields
 from clearway.slurm.parse.elapsed_times import sacct_command
 from clearway.slurm.parse.fields import FieldError
 from clearway.slurm.parse.hostlist import expand
+from clearway_lab.errors import TraceError
 from clearway_lab.traces.trace import BrokenLine
 
 ENVIRONMENT = {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC"}

@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec
 from markupsafe import Markup, escape
 
 from clearway.config.extras import how_to_install
-from clearway.model.errors import SimulationError
+from clearway_lab.errors import SimulationError
 from clearway_lab.simulator.measures import Spread
 
 try:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from random import Random
 
-from clearway.model.errors import SimulationError
+from clearway_lab.errors import SimulationError
 from clearway_lab.schedulers.easy import Fcfs
 from clearway_lab.simulator.engine import replay
 from clearway_lab.simulator.machine import Machine

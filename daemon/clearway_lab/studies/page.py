@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from clearway.cli.page import Missed, templates
-from clearway.model.errors import TraceError
+from clearway_lab.errors import TraceError
 
 C = TypeVar("C")
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from random import Random
 
 from clearway.model.durations import format_duration
-from clearway.model.errors import SimulationError
+from clearway_lab.errors import SimulationError
 from clearway_lab.schedulers.promised import Leaving, Promised
 from clearway_lab.simulator.checkpoint_models import MIRA, NODES, Storage
 from clearway_lab.simulator.engine import Outcome, replay

@@ -17,7 +17,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from clearway.model.errors import TraceError
+from clearway_lab.errors import TraceError
 from clearway_lab.schedulers.clearway import Clearway, site_with_short_jobs
 from clearway_lab.schedulers.realtime import HighPriority, WeightedCost, Wfp
 from clearway_lab.simulator import checkpoint_models as models

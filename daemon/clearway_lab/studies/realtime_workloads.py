@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import ceil
 from random import Random
 
-from clearway.model.errors import SimulationError
+from clearway_lab.errors import SimulationError
 from clearway_lab.simulator.checkpoint_models import MIRA
 from clearway_lab.simulator.cluster_view import INSTRUMENT, SHORT, URGENT, names_of
 from clearway_lab.studies.offline_optimum import OfflineJob

@@ -1,6 +1,6 @@
 """Sweeps on the machines of a Slurm cluster: Dask's scheduler runs here, its workers in Slurm jobs (dask-jobqueue).
 
-Needs the packages of ``clearway[cluster]``, and on the nodes the same Python and the same files under the same paths.
+Needs the packages of ``clearway[lab]``, and on the nodes the same Python and the same files under the same paths.
 Settings that are not given come from Dask's own configuration (``jobqueue.slurm`` in ``~/.config/dask``).
 
 Dask's workers run all code that they are sent, so the connections are TLS with a key made for this sweep, which only
@@ -25,9 +25,10 @@ from typing import Any, TypeVar
 import dask
 from distributed import Client, KilledWorker, Security, wait
 
-from clearway.model.errors import SimulationError, SlurmError
-from clearway.slurm.named_jobs import NamedJobs
+from clearway.model.errors import SlurmError
+from clearway_lab.errors import SimulationError
 from clearway_lab.sweeps.local import ENDING, LONGEST_WAIT_S, Task, Workers, answered, undisturbed
+from clearway_lab.sweeps.named_jobs import NamedJobs
 
 with answered(signal.getsignal, *ENDING):  # its import makes Ctrl-C a success
     from dask_jobqueue.slurm import SLURMCluster, SLURMJob

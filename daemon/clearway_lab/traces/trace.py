@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
-from clearway.model.errors import TraceError
+from clearway_lab.errors import TraceError
 
 R = TypeVar("R")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.model.errors import SimulationError, TraceError
+from clearway_lab.errors import SimulationError, TraceError
 from clearway_lab.schedulers.easy import Easy
 from clearway_lab.schedulers.promised import Leaving, Promised
 from clearway_lab.simulator.checkpoint_models import Storage

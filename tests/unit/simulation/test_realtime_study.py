@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.model.errors import SimulationError, TraceError
+from clearway_lab.errors import SimulationError, TraceError
 from clearway_lab.simulator.cluster_view import BATCH, SHORT, URGENT, names_of
 from clearway_lab.studies import realtime as realtime_study
 from clearway_lab.studies.chart import ticks

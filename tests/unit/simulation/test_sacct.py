@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.model.errors import TraceError
+from clearway_lab.errors import TraceError
 from clearway_lab.traces.sacct import command, parse_sacct, read_sacct
 from clearway_lab.traces.trace import LARGEST, UNKNOWN, Names
 

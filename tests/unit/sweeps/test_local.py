@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.model.errors import TraceError
+from clearway_lab.errors import TraceError
 from clearway_lab.sweeps.local import Answered, Sweep, Task, local_workers
 
 T = TypeVar("T")
