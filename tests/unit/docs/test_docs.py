@@ -237,8 +237,16 @@ def resolve(dotted: str) -> Any:
 
 @each_page
 def test_names_in_the_code_exist(page: Path) -> None:
-    for dotted in re.findall(r"`(clearway(?:\.\w+)+)`", page.read_text()):
-        if dotted.rpartition(".")[2] not in {"toml", "json", "service", "checkpointers", "schedulers", "py"}:
+    for dotted in re.findall(r"`(clearway(?:_lab)?(?:\.\w+)+)`", page.read_text()):
+        if dotted.rpartition(".")[2] not in {
+            "toml",
+            "json",
+            "service",
+            "checkpointers",
+            "commands",
+            "schedulers",
+            "py",
+        }:
             resolve(dotted)
 
 
@@ -258,4 +266,4 @@ def test_metrics_that_are_named_exist(page: Path) -> None:
     role = ROOT / "deploy/ansible/roles/clearway/defaults/main.yml"
     known |= set(re.findall(r"^(clearway_\w+):", role.read_text(), re.MULTILINE))
     for name in re.findall(r"`(clearway_[a-z][a-z_]+)(?:\{.*?\})?`", page.read_text()):
-        assert name in known or name == "clearway_checkpoint", name
+        assert name in known or name in {"clearway_checkpoint", "clearway_lab"}, name
