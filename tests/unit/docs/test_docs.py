@@ -235,18 +235,13 @@ def resolve(dotted: str) -> Any:
     raise AttributeError(dotted)
 
 
+NO_MODULES = {"toml", "json", "service", "py", "checkpointers", "commands", "schedulers"}  # files, entry points
+
+
 @each_page
 def test_names_in_the_code_exist(page: Path) -> None:
     for dotted in re.findall(r"`(clearway(?:_lab)?(?:\.\w+)+)`", page.read_text()):
-        if dotted.rpartition(".")[2] not in {
-            "toml",
-            "json",
-            "service",
-            "checkpointers",
-            "commands",
-            "schedulers",
-            "py",
-        }:
+        if dotted.rpartition(".")[2] not in NO_MODULES:
             resolve(dotted)
 
 
