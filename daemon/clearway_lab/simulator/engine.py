@@ -85,7 +85,7 @@ class Outcome(NamedTuple):
         return self.response_s / self.job.run_s
 
 
-_OUTCOME = attrgetter("trace", *Outcome._fields[1:])
+_OUTCOME, _MADE = attrgetter("trace", *Outcome._fields[1:]), tuple.__new__
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +143,7 @@ def _play(
     events = machine._events  # noqa: SLF001 - the loop is the machine's other half
     end, schedule, tell_end, submit = machine._end, scheduler.schedule, scheduler.ended, scheduler.submitted  # noqa: SLF001
     course = _Course(scheduler, progress)
+    note_end, note_job = course.end, course.records.append
     times: list[float] = [job.submit_s for job in jobs]
     times.append(inf)
     next_s, submitted = times[0], 0
@@ -158,13 +159,13 @@ def _play(
             if due.state is _RUNNING:
                 end(due)
                 tell_end(due)
-                course.end(due)
+                note_end(due)
             else:
                 machine._leave(due)  # noqa: SLF001 - see above
                 scheduler.returned(due)
         while next_s <= now_s:
             job = ReplayedJob(jobs[submitted], submitted)
-            course.records.append(job)
+            note_job(job)
             submitted += 1
             next_s = times[submitted]
             submit(job)
@@ -176,14 +177,15 @@ def _play(
 class _Course:
     """What becomes of the jobs; ``progress`` hears of every thousandth end."""
 
+    __slots__ = ("_ended", "_progress", "_scheduler", "records")
+
     def __init__(self, scheduler: Scheduler, progress: Callable[[int], None] | None) -> None:
         self._scheduler, self._progress = scheduler, progress
-        self._made, self._outcome_of = tuple.__new__, _OUTCOME
         self._ended = 0
         self.records: list[ReplayedJob | Outcome] = []  # by index: a job until it has ended, then its outcome
 
     def end(self, job: ReplayedJob) -> None:
-        self.records[job.index] = self._made(Outcome, self._outcome_of(job))
+        self.records[job.index] = _MADE(Outcome, _OUTCOME(job))
         self._ended += 1
         if self._progress is not None and self._ended % 1_000 == 0:
             self._progress(self._ended)
