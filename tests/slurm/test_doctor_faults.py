@@ -97,11 +97,14 @@ def server(kind: str) -> Callable[[Scene], None]:
     return plant
 
 
-def newer_database(scene: Scene) -> None:
-    opened = open_database(scene.database())
-    with opened.writing() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    opened.engine.dispose()
+def database_of(revision: str) -> Callable[[Scene], None]:
+    def plant(scene: Scene) -> None:
+        opened = open_database(scene.database())
+        with opened.writing() as connection:
+            connection.execute(text("UPDATE alembic_version SET version_num = :it"), {"it": revision})
+        opened.engine.dispose()
+
+    return plant
 
 
 def damaged_database(scene: Scene) -> None:
@@ -197,7 +200,8 @@ FAULTS: Mapping[str, tuple[Callable[[Scene], None], str, str, str]] = {
     "a rule names a partition that is not": (config('["urgent"]', '["urgnt"]'), "names", "fault", "batch, urgent"),
     "a rule names a QoS that is not": (config("", 'qos = ["fast"]\n'), "names", "fault", "it has: normal"),
     "no rule": (config('[[preemptors]]\nname = "urgent"\npartition = ["urgent"]\n'), "names", "fault", "clearway init"),
-    "a newer database": (newer_database, "database", "fault", "newer version"),
+    "a newer database": (database_of("9999"), "database", "fault", "newer version"),
+    "an old database": (database_of("0017"), "database", "fault", "begin with an empty database"),
     "a damaged database": (damaged_database, "database", "fault", "clearway restore"),
     "no folder for the database": (config("/clearway.sqlite", "/none/x.sqlite"), "database", "fault", "install -d"),
     "PostgreSQL is down": (server("postgresql"), "database", "fault", "start the server"),

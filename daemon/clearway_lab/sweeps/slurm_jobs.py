@@ -9,6 +9,7 @@ they are cancelled on every way out, also those that Dask does not know. Where t
 themselves a minute after it (``jobqueue.slurm.death-timeout``).
 """
 
+import getpass
 import logging
 import secrets
 import shutil
@@ -18,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,9 +27,9 @@ import dask
 from distributed import Client, KilledWorker, Security, wait
 
 from clearway.model.errors import SlurmError
+from clearway.slurm.process import Commands, checked
 from clearway_lab.errors import SimulationError
 from clearway_lab.sweeps.local import ENDING, LONGEST_WAIT_S, Task, Workers, answered, undisturbed
-from clearway_lab.sweeps.named_jobs import NamedJobs
 
 with answered(signal.getsignal, *ENDING):  # its import makes Ctrl-C a success
     from dask_jobqueue.slurm import SLURMCluster, SLURMJob
@@ -39,6 +40,9 @@ T = TypeVar("T")
 logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 _GIB_PER_PROCESS = 2
+_ALIVE = "PENDING,CONFIGURING,RUNNING,SUSPENDED"
+_LEFT = _ALIVE + ",COMPLETING"  # their processes may still write
+_PAUSE_S = 0.2
 _UNSEEN = "127.0.0.1:0"  # Dask's pages ask for no password
 _NO_DASHBOARD = ("--no-dashboard", "--dashboard-address", _UNSEEN)
 _LOOK_S = 5.0  # without an answer, before Slurm is asked about the jobs
@@ -56,6 +60,45 @@ class SlurmJobs:
     partition: str | None = None
     account: str | None = None
     walltime: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedJobs:
+    """This user's jobs of one name that Slurm still knows of.
+
+    Every method but ``cancel`` raises a SlurmError when Slurm does not answer.
+    """
+
+    name: str
+    commands: Commands = field(default_factory=lambda: Commands(timeout_s=60.0))
+
+    def alive(self) -> int:
+        """How many wait, run or are suspended."""
+        return self._count(_ALIVE)
+
+    def cancel(self, within_s: float) -> str:
+        """By name, and again until none is left: a submission may have been under way.
+
+        Returns:
+            Why jobs may be left; empty when none is.
+        """
+        deadline = time.monotonic() + within_s
+        try:
+            while self._count(_LEFT) and time.monotonic() < deadline:
+                self.commands.run(("scancel", "--quiet", *self._which()))
+                time.sleep(_PAUSE_S)
+            left = self.alive()
+        except SlurmError as error:
+            return str(error)
+        return f"{left} after {within_s:g} s" if left else ""
+
+    def _which(self) -> tuple[str, str]:
+        return f"--name={checked(self.name)}", f"--user={getpass.getuser()}"
+
+    def _count(self, states: str) -> int:
+        """One line of squeue for each job; of an array, for all of its tasks that wait."""
+        answer = self.commands.run(("squeue", "--noheader", *self._which(), f"--states={states}", "--format=%A"))
+        return len(answer.split())
 
 
 @contextmanager

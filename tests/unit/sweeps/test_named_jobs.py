@@ -9,7 +9,7 @@ import pytest
 
 from clearway.model.errors import SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm.process import Commands
-from clearway_lab.sweeps.named_jobs import NamedJobs
+from clearway_lab.sweeps.slurm_jobs import NamedJobs
 
 MINE = f"--name=sweep-1 --user={getpass.getuser()}"
 COUNT = f"squeue --noheader {MINE} --states={{}} --format=%A"
