@@ -1,11 +1,13 @@
 """The rows of ``explanations``: at most one for each plan."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import Connection, and_, insert, select
+from sqlalchemy import Connection, and_, insert, select, update
 
 from clearway.model.plan import Explanation
+from clearway.store import rows
 from clearway.store.plan_rows import PRESENT
 from clearway.store.serialise import dump, load
 from clearway.store.tables import EVICTIONS, EXPLANATIONS, PLANS
@@ -14,11 +16,18 @@ _MISSING_AT_ONCE = 10
 
 
 def write(connection: Connection, eviction_id: int, revision: int, explanation: Explanation) -> None:
-    """A plan that is explained already keeps its first explanation."""
+    """A plan that is explained already keeps its first explanation. The curve joins the plan."""
     key = {"eviction_id": eviction_id, "revision": revision}
-    if connection.execute(select(EXPLANATIONS.c.revision).filter_by(**key)).first() is None:
-        values = key | {"complete": explanation.complete, "document": dump(explanation)}
-        connection.execute(insert(EXPLANATIONS).values(values))
+    if connection.execute(select(EXPLANATIONS.c.revision).filter_by(**key)).first() is not None:
+        return
+    document = dump(replace(explanation, curve=None))
+    connection.execute(insert(EXPLANATIONS).values(key | {"complete": explanation.complete, "document": document}))
+    if explanation.curve is not None:
+        query = select(EVICTIONS.c.kind, PLANS.c.document).join_from(PLANS, EVICTIONS)
+        query = query.where(PLANS.c.eviction_id == eviction_id, PLANS.c.revision == revision)
+        kind, plan = connection.execute(query).one()
+        document = dump(replace(load(rows.PLANS[kind], plan), curve=explanation.curve))
+        connection.execute(update(PLANS).filter_by(**key).values(document=document))
 
 
 def newest(connection: Connection, eviction_id: int) -> Explanation | None:
