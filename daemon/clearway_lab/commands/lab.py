@@ -8,7 +8,10 @@ from clearway.cli.options import BAD_INPUT, Output, OutputOption, commands, erro
 from clearway_lab.commands.experiment import experiment_app
 from clearway_lab.commands.options import Cluster, ReplayOptions, SweepOptions
 
-app = commands("Study workloads: recorded ones under other schedulers, the papers' experiments, a site's own again.")
+app = commands(
+    "Study workloads: recorded ones under other schedulers, the papers' experiments, a site's own again.",
+    add_completion=False,
+)
 app.add_typer(experiment_app, name="experiment")
 
 
