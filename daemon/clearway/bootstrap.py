@@ -43,7 +43,7 @@ from clearway.preemption.suppression import Suppression
 from clearway.preemption.turns import Turns
 from clearway.preemption.user_pauses import UserPauses
 from clearway.promise.calendar_controller import CalendarController
-from clearway.promise.calendar_reader import WAITS_S, ReadsInProcess
+from clearway.promise.calendar_reader import ReadsInProcess
 from clearway.promise.controller import PromiseController
 from clearway.promise.lifecycle import PromiseLifecycle
 from clearway.relocation.controller import RelocationController
@@ -56,7 +56,6 @@ from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.identity import SlurmIdentity
 from clearway.slurm.job_notes import open_notes
-from clearway.store.replay import Past, ReplayStore
 from clearway.store.repository import SqlStore
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.log_lines import LogLines
@@ -83,9 +82,12 @@ def build(
     origin: str,
     backend: SlurmBackend | None = None,
     clock: Clock | None = None,
-    past: Past | None = None,
+    store: SqlStore | None = None,
+    calendar_waits_s: float = 0.0,
 ) -> Daemon:
-    """A daemon for this configuration; ``origin`` is its file, for messages. ``past``: what that of a replay knows.
+    """A daemon for this configuration; ``origin`` is its file, for messages.
+
+    ``calendar_waits_s``: how long a cycle waits for a calendar to be read, where no time of ours is gone by.
 
     Raises:
         ClearwayError: when a part of it cannot be had.
@@ -94,7 +96,7 @@ def build(
     if not config.preemptors:
         get_logger().warning("no [[preemptors]] rule is configured: no job will ever be urgent", file=origin)
     identity = None if backend is not None else open_identity(config, clock)
-    store = SqlStore(config.store.url) if past is None else ReplayStore(config.store.url, past)
+    store = store or SqlStore(config.store.url)
     try:
         why = ""
         if backend is None:
@@ -113,7 +115,7 @@ def build(
             owner=own_name(),
             checkpointers=checkpointer_actions(),
             backend_why=why,
-            calendar_reader=ReadsInProcess(0.0 if past is None else WAITS_S),  # a replay goes by no time of ours
+            calendar_reader=ReadsInProcess(calendar_waits_s),
         )
     except BaseException:
         store.close()

@@ -13,6 +13,7 @@ import typer.main
 
 from clearway import __version__
 from clearway.cli.app import app
+from clearway.cli.joined import below
 
 
 def roff(text: str) -> str:
@@ -23,9 +24,12 @@ def roff(text: str) -> str:
 
 def commands(words: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield words, command
-    for name, below in getattr(command, "commands", {}).items():
-        if not below.hidden:
-            yield from commands((*words, name), below)
+    for name, each in shown(command).items():
+        yield from commands((*words, name), each)
+
+
+def shown(command: Any) -> dict[str, Any]:
+    return {name: each for name, each in below(command).items() if not each.hidden}
 
 
 def options(command: Any) -> Iterator[str]:
@@ -39,7 +43,7 @@ def options(command: Any) -> Iterator[str]:
 
 
 def page(words: tuple[str, ...], command: Any) -> str:
-    below = {name: each for name, each in getattr(command, "commands", {}).items() if not each.hidden}
+    children = shown(command)
     about = " ".join((command.help or "").split())
     first = about.partition(". ")[0].rstrip(".:")
     call = " ".join(
@@ -48,16 +52,16 @@ def page(words: tuple[str, ...], command: Any) -> str:
     lines = [
         f'.TH "{"-".join(words).upper()}" "1" "" "clearway {__version__}" "Clearway"',
         f".SH NAME\n{'-'.join(words)} \\- {roff(first)}",
-        f".SH SYNOPSIS\n\\fB{roff(' '.join(words))}\\fR {roff(f'{call} COMMAND' if below else call)}",
+        f".SH SYNOPSIS\n\\fB{roff(' '.join(words))}\\fR {roff(f'{call} COMMAND' if children else call)}",
         f".SH DESCRIPTION\n{roff(about)}",
         ".SH OPTIONS",
         *options(command),
     ]
-    if below:
+    if children:
         lines.append(".SH COMMANDS")
         lines += [
             f".TP\n\\fB{roff(' '.join((*words, name)))}\\fR\n{roff(each.get_short_help_str(200))}"
-            for name, each in below.items()
+            for name, each in children.items()
         ]
     if len(words) > 1:
         lines.append(f".SH SEE ALSO\n\\fB{roff('-'.join(words[:-1]))}\\fR(1)")

@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from clearway.api.app import create_app
 from clearway.cli.app import app as command_line
+from clearway.cli.joined import below
 from clearway.cli.problem_fields import SCHEMA_FILE, problem_schema
 from clearway.config.configuration import Config, PreemptorRule
 from clearway.model.clock import SystemClock
@@ -313,9 +314,10 @@ def commands() -> Iterable[tuple[tuple[str, ...], Any]]:
     """Every command with the words that call it, groups left out."""
 
     def walk(words: tuple[str, ...], command: Any) -> Iterable[tuple[tuple[str, ...], Any]]:
-        for name, child in getattr(command, "commands", {}).items():
+        children = below(command)
+        for name, child in children.items():
             yield from walk((*words, name), child)
-        if not hasattr(command, "commands"):
+        if not children:
             yield words, command
 
     return walk(("clearway",), typer.main.get_command(command_line))

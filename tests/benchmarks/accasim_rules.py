@@ -17,10 +17,10 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from clearway.simulation.machine import ReplayedJob
-from clearway.simulation.schedulers.easy import Easy
-from clearway.simulation.traces.swf import write_swf
-from clearway.simulation.traces.trace import Trace
+from clearway_lab.schedulers.easy import Easy
+from clearway_lab.simulator.machine import ReplayedJob
+from clearway_lab.traces.swf import write_swf
+from clearway_lab.traces.trace import Trace
 
 _START = """
 import collections, collections.abc, json, re, sys, time

@@ -11,10 +11,10 @@ from statistics import mean
 
 import pytest
 
-from clearway.experiments.realtime_study import APPROACHES, BEAM_TIMES, WEEKS, bounded_slowdown, replayed
-from clearway.experiments.realtime_workloads import with_beam_time_jobs
-from clearway.simulation.checkpoint_models import MIRA
-from clearway.simulation.traces.swf import read_swf
+from clearway_lab.simulator.checkpoint_models import MIRA
+from clearway_lab.studies.realtime import APPROACHES, BEAM_TIMES, WEEKS, bounded_slowdown, replayed
+from clearway_lab.studies.realtime_workloads import with_beam_time_jobs
+from clearway_lab.traces.swf import read_swf
 from tests.benchmarks.trace_problems import FOLDER
 
 DRAWINGS = range(8)

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from clearway.simulation.engine import Scheduler, replay
-from clearway.simulation.measures import measure
-from clearway.simulation.schedulers.easy import Easy
-from clearway.simulation.schedulers.fcfs import Fcfs
-from clearway.simulation.traces.swf import read_swf
-from clearway.simulation.traces.trace import Trace
+from clearway_lab.schedulers.easy import Easy, Fcfs
+from clearway_lab.simulator.engine import Scheduler, replay
+from clearway_lab.simulator.measures import measure
+from clearway_lab.traces.swf import read_swf
+from clearway_lab.traces.trace import Trace
 from tests.benchmarks.accasim_rules import AccaSimEasy, run_accasim
 from tests.benchmarks.trace_problems import FOLDER
 from tests.oracle.plain_easy import plain_easy
@@ -39,9 +38,9 @@ KTH, KTH_NODES = "KTH-SP2-1996-2.1-cln.swf.xz", 100
 _MEASURE = """
 import re, sys, time
 from pathlib import Path
-from clearway.simulation.engine import replay
-from clearway.simulation.schedulers.easy import Easy
-from clearway.simulation.traces.swf import read_swf
+from clearway_lab.simulator.engine import replay
+from clearway_lab.schedulers.easy import Easy
+from clearway_lab.traces.swf import read_swf
 begin = time.process_time()
 trace = read_swf(Path(sys.argv[1]))
 done = replay(trace.jobs, int(sys.argv[2]), Easy())
@@ -142,7 +141,19 @@ def test_all_experiments_take_minutes_of_processor_time(tmp_path: Path) -> None:
     trace = read_swf(path_of(KTH))
     plain_s = [plain_time(trace)]
     before_s = children_s()
-    asked = ["experiment", "all", "--traces", str(FOLDER), "--out", str(tmp_path), "--seeds", "1", "--processes", "2"]
+    asked = [
+        "lab",
+        "experiment",
+        "all",
+        "--traces",
+        str(FOLDER),
+        "--out",
+        str(tmp_path),
+        "--seeds",
+        "1",
+        "--processes",
+        "2",
+    ]
     done = subprocess.run(
         [sys.executable, "-c", "from clearway.cli.app import main; main()", *asked],
         capture_output=True,

@@ -18,9 +18,9 @@ from clearway.config.configuration import Config
 from clearway.model.cluster import Node
 from clearway.model.report import CycleReport
 from clearway.simulation.backend import SimulatedBackend
-from clearway.simulation.site_replay import SiteReplay
-from clearway.simulation.traces.site_record import RecordedJob, Run, SiteRecord
 from clearway.telemetry.log import configure_logging
+from clearway_lab.site.record import RecordedJob, Run, SiteRecord
+from clearway_lab.site.replay import SiteReplay
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
 LOAD = 0.85

@@ -1,4 +1,4 @@
-"""Pictures that stay the same when their numbers do, and load nothing from elsewhere; needs the extra ``figures``."""
+"""Pictures that stay the same when their numbers do, and load nothing from elsewhere; needs the extra ``lab``."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Run from the repository's root as ``python -m tests.benchmarks.planner_figures`` (with the dependency group
 ``bench``): it writes docs/explanation/planner-figures.md and its pictures. What is measured, and how:
-``clearway.experiments.cosim_study``.
+``clearway_lab.studies.cosim``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from clearway.experiments.cosim_study import DELAYS_S, NUMBERS, PATIENCE_S, SEEDS, Times, study
+from clearway_lab.studies.cosim import DELAYS_S, NUMBERS, PATIENCE_S, SEEDS, Times, study
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/explanation/planner-figures.md"

@@ -15,11 +15,10 @@ from pathlib import Path
 
 from clearway.model.plan import Curve
 from clearway.planning.base import Planner
-from clearway.planning.baselines.greedy import Greedy
-from clearway.planning.baselines.weighted_cost import WeightedCost
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.planning.joint.milp import Milp
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, UJFB, YOUNGEST_FIRST, YOUNGEST_PRUNE
+from clearway_lab.baselines import Greedy, WeightedCost
 from tests.benchmarks.trace_problems import FOLDER, MACHINES, Drawn, draw, read
 
 ROOT = Path(__file__).parents[2]

@@ -17,11 +17,11 @@ from clearway.config.configuration import PlanningConfig
 from clearway.model.plan import PlannedAction
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
-from clearway.planning.baselines.greedy import Greedy
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.planning.joint.requests import Allocation, Request
 from clearway.planning.joint.several import at_once, gap_of, plan_together
 from clearway.planning.rules import SLURM_DEFAULT, YOUNGEST_PRUNE
+from clearway_lab.baselines import Greedy
 from tests.benchmarks.best_known import asked_of
 from tests.benchmarks.crowds import Crowd
 

@@ -31,7 +31,7 @@ from clearway.simulation.scenarios import (
     NODE_MEMORY_GB,
     STEP_S,
 )
-from clearway.simulation.traces.swf import read_swf
+from clearway_lab.traces.swf import read_swf
 
 FOLDER = Path(os.environ.get("CLEARWAY_TRACES", Path(__file__).parents[3] / "shared/traces"))
 BUSY = 0.75

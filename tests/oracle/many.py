@@ -10,13 +10,10 @@ import pytest
 from clearway.model.plan import Curve, CurvePoint
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
-from clearway.planning.baselines.backtracking import Backtracking
-from clearway.planning.baselines.greedy import Greedy
-from clearway.planning.baselines.weighted_cost import WeightedCost
-from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.planning.dp.eviction_dp import EvictionDP, is_program
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, UJFB, YOUNGEST_FIRST, YOUNGEST_PRUNE
+from clearway_lab.baselines import Backtracking, Greedy, WeightedCost
 from tests.oracle.exhaustive import Answer, Sets, exhaustive, whole_steps
-from clearway.planning.dp.eviction_dp import is_program
 from tests.oracle.problems import TIMES, in_another_order, with_histories
 
 EXACT: tuple[Planner, ...] = (EvictionDP(), Backtracking())

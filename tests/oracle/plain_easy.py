@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from clearway.simulation.traces.trace import TraceJob
+from clearway_lab.traces.trace import TraceJob
 
 
 def plain_easy(jobs: Iterable[TraceJob], nodes: int) -> dict[int, int]:

@@ -19,7 +19,7 @@ import pytest
 
 VARIABLE = "CLEARWAY_ORACLE_SHARE"
 ROOT = Path(__file__).parents[2]
-SOURCES = ("daemon/clearway/planning", "daemon/clearway/model", "tests/oracle")
+SOURCES = ("daemon/clearway/planning", "daemon/clearway/model", "daemon/clearway_lab/baselines.py", "tests/oracle")
 RECENT = 10  # commits: what lands at once is seldom more
 DRAWN = {"block", "seed"}  # parameters of tests
 CHANGED, UNCHANGED = 8, 10  # one block in so many

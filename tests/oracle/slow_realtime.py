@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, combinations
 
-from clearway.simulation.traces.trace import TraceJob
+from clearway_lab.traces.trace import TraceJob
 from tests.oracle.slow_schedulers import Slow, easy
 
 THRESHOLD = 1.2

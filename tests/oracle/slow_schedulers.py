@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from clearway.simulation.traces.trace import TraceJob
+from clearway_lab.traces.trace import TraceJob
 
 Swap = Callable[[int], tuple[int, int]]  # job_id: seconds out and in
 

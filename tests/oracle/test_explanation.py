@@ -12,10 +12,10 @@ import pytest
 from clearway.model.plan import Choice, Cost, Explanation
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
-from clearway.planning.baselines.backtracking import Backtracking
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE
 from clearway.preemption.explanation import explain
+from clearway_lab.baselines import Backtracking
 from tests.builders import plan
 from tests.oracle.exhaustive import enough_freed, whole_steps
 from tests.oracle.problems import SHAPES, random_problem

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from clearway.experiments.offline_optimum import (
+from clearway_lab.studies.offline_optimum import (
     LEAST_SHARE,
     OfflineJob,
     OfflineOptimum,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from clearway.planning.baselines.backtracking import Backtracking
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.simulation.scenarios import (
     CHECKPOINT_INTERVAL_S,
@@ -13,6 +12,7 @@ from clearway.simulation.scenarios import (
     OCCUPIED_NODES,
     scenario,
 )
+from clearway_lab.baselines import Backtracking
 from tests.oracle.milp import milp_sweep
 
 

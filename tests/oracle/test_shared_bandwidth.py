@@ -12,12 +12,11 @@ import pytest
 from clearway.model.plan import Curve
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
-from clearway.planning.baselines.greedy import Greedy
-from clearway.planning.baselines.weighted_cost import WeightedCost
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another, plan_rank
 from clearway.planning.rules import UJFB
 from clearway.simulation.file_system import fair_rates
+from clearway_lab.baselines import Greedy, WeightedCost
 from tests.oracle.bandwidth import (
     Rates,
     Writing,

@@ -15,19 +15,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from clearway.cli.replay_daemon import is_urgent, replay_daemon
 from clearway.config.configuration import Config, parse_config
 from clearway.model.cluster import Reservation
 from clearway.model.operations import Eviction
-from clearway.simulation.site_past import past_of
-from clearway.simulation.site_replay import SiteReplay
-from clearway.simulation.traces.site_files import RESERVATIONS, Site, read_folder, read_site
-from clearway.simulation.traces.site_record import RecordedJob, Run, SiteRecord, read_reservations
+from clearway_lab.site.daemon import is_urgent, past_of, replay_daemon
+from clearway_lab.site.files import RESERVATIONS, Site, read_folder, read_reservations, read_site
+from clearway_lab.site.record import RecordedJob, Run, SiteRecord
+from clearway_lab.site.replay import SiteReplay
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """``folder``: what ``clearway simulate --save`` has kept of it."""
+    """``folder``: what ``clearway lab simulate --save`` has kept of it."""
 
     folder: Path
     delay_s: int  # that most urgent jobs might wait
@@ -134,7 +133,7 @@ class _StartedError(Exception):
 
 
 def day_cases(folder: Path, config: Config, exit_s: float) -> list[DayCase]:
-    """Of a day that ``clearway simulate --save`` has kept in this folder."""
+    """Of a day that ``clearway lab simulate --save`` has kept in this folder."""
     answers = read_folder(folder)
     site, urgent = read_site(answers, "day"), partial(is_urgent, config)
     site = replace(site, record=site.record.knowing(urgent))

@@ -11,12 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.experiments import cosim_study
-from clearway.experiments.cosim_report import as_csv, as_html
-from clearway.experiments.cosim_study import DELAYS_S, NUMBERS, CosimStudy, Times, relative_losses, timed
-from clearway.planning.baselines.backtracking import Backtracking
-from clearway.planning.baselines.greedy import Greedy
 from clearway.simulation.scenarios import scenario
+from clearway_lab.baselines import Backtracking, Greedy
+from clearway_lab.studies import cosim as cosim_study
+from clearway_lab.studies.cosim import DELAYS_S, NUMBERS, CosimStudy, Times, as_csv, as_html, relative_losses, timed
 
 
 @pytest.fixture
@@ -83,13 +81,13 @@ def test_the_table_has_a_line_for_each_deadline(made: CosimStudy) -> None:
 
 def test_the_command_writes_both(made: CosimStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cosim_study, "study", lambda *_, **__: made)
-    result = CliRunner().invoke(app, ["experiment", "cosim", "--out", str(tmp_path / "new")])
+    result = CliRunner().invoke(app, ["lab", "experiment", "cosim", "--out", str(tmp_path / "new")])
     assert result.exit_code == 0, result.stderr
     assert (tmp_path / "new" / "report.html").read_text() == as_html(made)
     assert (tmp_path / "new" / "cosim.csv").read_text() == as_csv(made)
     occupied = tmp_path / "file"
     occupied.write_text("")
-    refused = CliRunner().invoke(app, ["experiment", "cosim", "--out", str(occupied)])
+    refused = CliRunner().invoke(app, ["lab", "experiment", "cosim", "--out", str(occupied)])
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
 
 

@@ -1,4 +1,4 @@
-"""``clearway experiment all``: one index that leads to every report, names what is absent, and needs nothing else."""
+"""``clearway lab experiment all``: one index that leads to every report, names what is absent, and stands alone."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.experiments import cosim_study, index_report
-from clearway.experiments import stochastic_study as walltime_study
-from clearway.experiments.index_report import Entry, as_html
-from clearway.experiments.sweeps.base import Sweep
-from clearway.experiments.sweeps.local import local_workers
+from clearway_lab.commands.reports import Entry, index_page
+from clearway_lab.studies import compaction
+from clearway_lab.studies import cosim as cosim_study
+from clearway_lab.studies import stochastic as walltime_study
+from clearway_lab.sweeps.local import Sweep, local_workers
 
 
 def test_every_experiment_is_in_the_index_and_absent_workloads_are_named(
@@ -25,11 +25,11 @@ def test_every_experiment_is_in_the_index_and_absent_workloads_are_named(
     few = cosim_study.study(seeds=1, patience_s=0)
     monkeypatch.setattr(cosim_study, "study", lambda *_, **__: few)
     monkeypatch.setattr(walltime_study, "study", of_uniform)
-    monkeypatch.setattr("clearway.cli.experiment._DAYS", 1)
+    monkeypatch.setattr("clearway_lab.commands.experiment._DAYS", 1)
     traces, out = tmp_path / "traces", tmp_path / "out"
     traces.mkdir()
     result = CliRunner().invoke(
-        app, ["experiment", "all", "--traces", str(traces), "--out", str(out), "--processes", "2"]
+        app, ["lab", "experiment", "all", "--traces", str(traces), "--out", str(out), "--processes", "2"]
     )
     assert result.exit_code == 2, "four experiments have no workloads"
     assert result.stdout.splitlines()[-1] == str(out / "index.html")
@@ -59,7 +59,7 @@ def of_uniform(sweep: Sweep) -> walltime_study.StochasticStudy:
 
 
 def test_what_can_be_asked_of_no_experiment_is_refused_before_any(tmp_path: Path) -> None:
-    asked = ["experiment", "all", "--traces", str(tmp_path), "--out", str(tmp_path / "out"), "--jobs", "2"]
+    asked = ["lab", "experiment", "all", "--traces", str(tmp_path), "--out", str(tmp_path / "out"), "--jobs", "2"]
     result = CliRunner().invoke(app, asked)
     assert result.exit_code == 2
     assert result.stderr == "clearway: experiment all: --jobs needs --cluster slurm\n"
@@ -68,23 +68,24 @@ def test_what_can_be_asked_of_no_experiment_is_refused_before_any(tmp_path: Path
 
 def test_without_matplotlib_one_line_says_what_to_install(tmp_path: Path) -> None:
     code = "import sys; sys.modules['matplotlib'] = None; from clearway.cli.app import main; main()"
-    asked = [sys.executable, "-c", code, "experiment", "cosim", "--out", str(tmp_path / "out")]
+    asked = [sys.executable, "-c", code, "lab", "experiment", "cosim", "--out", str(tmp_path / "out")]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    needed = "reports need matplotlib: install 'matplotlib>=3.9' into Clearway's environment"
-    assert done.stderr == f"clearway: experiment cosim: {needed} {sys.prefix} (matplotlib is missing)\n"
+    needed = "reports need matplotlib: install .* 'matplotlib>=3.9' into Clearway's environment"
+    extra = rf"{re.escape(sys.prefix)} \(pip install 'clearway\[lab\]'\) \(matplotlib is missing\)\n"
+    assert re.fullmatch(rf"clearway: experiment cosim: {needed} {extra}", done.stderr)
 
 
 def test_text_from_a_folder_cannot_become_markup() -> None:
-    page = as_html([Entry("drain", missing="<script>x</script>: none")])
+    page = index_page([Entry("drain", missing="<script>x</script>: none")])
     assert "<script>" not in page
 
 
 def test_compaction_and_drains_are_told_in_numbers_of_the_studies() -> None:
     with local_workers(1) as workers:
-        made = index_report.compaction_study.study(1, Sweep(workers))
+        made = compaction.study(1, Sweep(workers))
     before, after = (made.shares(1, moves, 75)[1] for moves in ("none", "compaction"))
-    assert index_report.compaction(made) == [
+    assert compaction.found(made) == [
         f"At 75 % load, moves bring the share of partly used nodes from {before:.0f} % to {after:.0f} %."
     ]
     assert after < before

@@ -8,16 +8,16 @@ from statistics import mean
 
 import pytest
 
-from clearway.experiments.realtime_study import bounded_slowdown
 from clearway.model.cluster import JobState
 from clearway.model.problem import Action
-from clearway.simulation.checkpoint_models import MIRA, CheckpointModel, JustInTime, NoCheckpoints
-from clearway.simulation.cluster_view import INSTRUMENT, URGENT
-from clearway.simulation.engine import Outcome, Scheduler, replay
 from clearway.simulation.jobs import Program
-from clearway.simulation.schedulers.clearway import MAX_KILL_LOSS_S, Clearway
-from clearway.simulation.schedulers.weighted_cost import WeightedCost
-from clearway.simulation.traces.trace import Names, TraceJob
+from clearway_lab.schedulers.clearway import MAX_KILL_LOSS_S, Clearway
+from clearway_lab.schedulers.realtime import WeightedCost
+from clearway_lab.simulator.checkpoint_models import MIRA, CheckpointModel, JustInTime, NoCheckpoints
+from clearway_lab.simulator.cluster_view import INSTRUMENT, URGENT
+from clearway_lab.simulator.engine import Outcome, Scheduler, replay
+from clearway_lab.studies.realtime import bounded_slowdown
+from clearway_lab.traces.trace import Names, TraceJob
 from tests.simulation.world import SAVES, World, config
 
 BEAM = Names(user="beam", account=INSTRUMENT, partition=URGENT, qos="", job_name="")

@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from clearway.simulation.checkpoint_models import (
+from clearway_lab.schedulers.clearway import Clearway, site_with_short_jobs
+from clearway_lab.schedulers.easy import Easy
+from clearway_lab.schedulers.realtime import MAX_AGE_S, HighPriority, WeightedCost, Wfp
+from clearway_lab.simulator.checkpoint_models import (
     ApplicationCheckpoints,
     CheckpointModel,
     JustInTime,
@@ -15,13 +18,9 @@ from clearway.simulation.checkpoint_models import (
     Storage,
     SystemCheckpoints,
 )
-from clearway.simulation.cluster_view import BATCH, SHORT, URGENT, names_of
-from clearway.simulation.engine import Scheduler, replay
-from clearway.simulation.schedulers.clearway import Clearway, site_with_short_jobs
-from clearway.simulation.schedulers.easy import Easy
-from clearway.simulation.schedulers.weighted_cost import WeightedCost
-from clearway.simulation.schedulers.wfp import MAX_AGE_S, HighPriority, Wfp
-from clearway.simulation.traces.trace import TraceJob
+from clearway_lab.simulator.cluster_view import BATCH, SHORT, URGENT, names_of
+from clearway_lab.simulator.engine import Scheduler, replay
+from clearway_lab.traces.trace import TraceJob
 from tests.oracle import slow_realtime
 from tests.simulation.test_schedulers import NODES, conserved, job, workloads
 

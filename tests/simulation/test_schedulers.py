@@ -10,19 +10,18 @@ from hypothesis import strategies as st
 
 from clearway.config import plugins
 from clearway.config.configuration import CandidatesConfig, Config, ExecutionConfig, PreemptorRule
-from clearway.model.errors import SimulationError
-from clearway.simulation import profile as profile_module
-from clearway.simulation.engine import Replay, Scheduler, replay
-from clearway.simulation.machine import Machine, State
-from clearway.simulation.schedulers import clearway_suspend as clearway_suspend_module
-from clearway.simulation.schedulers import easy as easy_module
-from clearway.simulation.schedulers import ujfb as ujfb_module
-from clearway.simulation.schedulers.clearway_suspend import ClearwaySjf, ClearwaySuspend, SuspensionRules
-from clearway.simulation.schedulers.conservative import Conservative
-from clearway.simulation.schedulers.easy import Easy, ShortestJobFirstBackfill
-from clearway.simulation.schedulers.fcfs import Fcfs, Ujf
-from clearway.simulation.schedulers.ujfb import Ujfb
-from clearway.simulation.traces.trace import TraceJob, in_order
+from clearway_lab.errors import SimulationError
+from clearway_lab.schedulers import GROUP
+from clearway_lab.schedulers import clearway as clearway_suspend_module
+from clearway_lab.schedulers import conservative as profile_module
+from clearway_lab.schedulers import conservative as ujfb_module
+from clearway_lab.schedulers import easy as easy_module
+from clearway_lab.schedulers.clearway import ClearwaySjf, ClearwaySuspend, SuspensionRules
+from clearway_lab.schedulers.conservative import Conservative, Ujfb
+from clearway_lab.schedulers.easy import Easy, Fcfs, ShortestJobFirstBackfill, Ujf
+from clearway_lab.simulator.engine import Replay, Scheduler, replay
+from clearway_lab.simulator.machine import Machine, State
+from clearway_lab.traces.trace import TraceJob, in_order
 from tests.oracle import slow_schedulers as slow
 from tests.oracle.plain_easy import plain_easy
 
@@ -144,11 +143,11 @@ def conserved(machine: Machine) -> None:
     assert [end for end, _, _ in machine.running] == sorted(end for end, _, _ in machine.running)
 
 
-@pytest.mark.parametrize("name", plugins.names(plugins.SCHEDULERS))
+@pytest.mark.parametrize("name", plugins.names(GROUP))
 @settings(max_examples=100, deadline=None)
 @given(jobs=workloads(most_urgent=6))
 def test_every_job_ends_with_all_its_work_done(name: str, jobs: tuple[TraceJob, ...]) -> None:
-    done = replay(jobs, NODES, plugins.load(plugins.SCHEDULERS, name)(), observe=conserved)
+    done = replay(jobs, NODES, plugins.load(GROUP, name)(), observe=conserved)
     assert [outcome.job for outcome in done.outcomes] == list(jobs)
     for outcome in done.outcomes:
         assert outcome.start_s >= outcome.job.submit_s

@@ -15,10 +15,9 @@ from clearway.estimates.learning import Requeued
 from clearway.model.cluster import JobState
 from clearway.model.records import CheckpointOutcome
 from clearway.model.report import CycleReport
-from clearway.simulation.site_past import past_of
-from clearway.simulation.site_replay import SiteReplay
-from clearway.simulation.traces.site_record import RecordedJob, Run, SiteRecord
-from clearway.store.replay import Past, ReplayStore
+from clearway_lab.site.daemon import Past, ReplayStore, past_of
+from clearway_lab.site.record import RecordedJob, Run, SiteRecord
+from clearway_lab.site.replay import SiteReplay
 from tests.simulation.test_site_replay import after, machine, recorded
 
 SAVES = "clearway:checkpoint=signal,signal=USR1,to=batch,app=mesh"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clearway.simulation.site_nodes import Mask, NodeTable
-from clearway.simulation.site_plans import Plans, chosen, opening
+from clearway_lab.site.plans import Mask, NodeTable, Plans, chosen, opening
 from tests.simulation.test_site_replay import machine
 
 NOW = 6_000.0

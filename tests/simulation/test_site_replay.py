@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from clearway.config.configuration import Config, PreemptorRule
 from clearway.model.cluster import Job, JobState, Node, Reservation
-from clearway.simulation import site_cluster, site_plans
-from clearway.simulation.engine import replay as replay_trace
-from clearway.simulation.schedulers.easy import Easy
-from clearway.simulation.site_nodes import Mask, NodeTable, Places, Times
-from clearway.simulation.site_replay import SiteReplay
-from clearway.simulation.traces.site_record import Outage, RecordedJob, Run, SiteRecord
-from clearway.simulation.traces.trace import TraceJob, in_order
+from clearway_lab.schedulers.easy import Easy
+from clearway_lab.simulator.engine import replay as replay_trace
+from clearway_lab.site import cluster as site_cluster
+from clearway_lab.site import plans as site_plans
+from clearway_lab.site.plans import Mask, NodeTable, Places, Times
+from clearway_lab.site.record import Outage, RecordedJob, Run, SiteRecord
+from clearway_lab.site.replay import SiteReplay
+from clearway_lab.traces.trace import TraceJob, in_order
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
 NODES = 8

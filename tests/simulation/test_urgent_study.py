@@ -1,4 +1,4 @@
-"""``clearway experiment urgent`` on a workload small enough for a test: what is injected, compared and reported."""
+"""``clearway lab experiment urgent`` on a workload small enough for a test: what is injected, compared and reported."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.experiments import chart, urgent_study
-from clearway.experiments.sweeps.base import Sweep
-from clearway.experiments.sweeps.local import local_workers
-from clearway.experiments.urgent_report import as_html
-from clearway.experiments.urgent_study import PAPER_ABOVE_2, SCHEDULERS, SWAP_FACTORS, VARIATIONS, UrgentStudy, study
+from clearway_lab.studies import chart
+from clearway_lab.studies import urgent as urgent_study
+from clearway_lab.studies.urgent import PAPER_ABOVE_2, SCHEDULERS, SWAP_FACTORS, VARIATIONS, UrgentStudy, as_html, study
+from clearway_lab.sweeps.local import Sweep, local_workers
 
 runner = CliRunner()
 DWD = Path(__file__).parents[3] / "shared/traces/dwd-2020-09-17.swf.xz"
@@ -50,7 +49,19 @@ def studied(folder: Path, processes: int = 1) -> UrgentStudy:
 
 def test_the_report_holds_what_was_measured(traces: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    options = ["experiment", "urgent", "--traces", str(traces), "--out", str(out), "--seeds", "2", "--processes", "1"]
+    options = [
+        "lab",
+        "experiment",
+        "urgent",
+        "--traces",
+        str(traces),
+        "--out",
+        str(out),
+        "--seeds",
+        "2",
+        "--processes",
+        "1",
+    ]
     result = runner.invoke(app, options)
     assert result.exit_code == 0, result.stderr
     assert result.stdout.strip() == str(out / "report.html")
@@ -142,7 +153,9 @@ def test_the_same_seed_gives_the_same_cells_in_one_process_or_two(traces: Path) 
 
 
 def test_a_folder_without_workloads_is_one_line(tmp_path: Path) -> None:
-    result = runner.invoke(app, ["experiment", "urgent", "--traces", str(tmp_path), "--out", str(tmp_path / "out")])
+    result = runner.invoke(
+        app, ["lab", "experiment", "urgent", "--traces", str(tmp_path), "--out", str(tmp_path / "out")]
+    )
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
     assert f"none of {urgent_study.WORKLOADS[0].file}" in result.stderr

@@ -1,4 +1,4 @@
-"""A day of a real cluster in half an hour, beside what ``clearway simulate`` makes of its accounting.
+"""A day of a real cluster in half an hour, beside what ``clearway lab simulate`` makes of its accounting.
 
 With ``CLEARWAY_KEEP_DAY`` its record and its daemon's database stay in that folder, and ``CLEARWAY_DAY_SEED`` draws
 another one. ``tests/simulation/slower_day`` is the ``site`` of such a run.
@@ -137,7 +137,7 @@ def test_the_replay_of_a_day_is_as_the_day_was(day_cluster: SlurmCluster, tmp_pa
         cluster.wait_for(lambda: not told_to_run(cluster), 60, "slurmdbd to know of all ends")
     kept = tmp_path / "site"
     options = ("--config", str(daemon.config), "--save", str(kept), "-o", "json")
-    result = CliRunner().invoke(app, ["simulate", "--from-sacct", "now-1hours", "now", *options])
+    result = CliRunner().invoke(app, ["lab", "simulate", "--from-sacct", "now-1hours", "now", *options])
     if keep := os.environ.get("CLEARWAY_KEEP_DAY"):
         shutil.copytree(tmp_path, keep, dirs_exist_ok=True)
     assert result.exit_code == 0, result.stderr

@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.cli.sweep_options import Cluster, SweepOptions, open_sweep
-from clearway.model.errors import SimulationError, TraceError
+from clearway_lab.commands.options import Cluster, SweepOptions, open_sweep
+from clearway_lab.errors import SimulationError, TraceError
 from tests.slurm.cluster import SlurmCluster
 
 pytestmark = [
@@ -40,7 +40,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     import dask
 
     before = signal.getsignal(signal.SIGINT)
-    import clearway.experiments.sweeps.slurm_jobs  # noqa: F401 - with it come Dask's defaults
+    import clearway_lab.sweeps.slurm_jobs  # noqa: F401 - with it come Dask's defaults
 
     assert signal.getsignal(signal.SIGINT) is before
     folder = tmp_path / "shared"
@@ -74,7 +74,7 @@ def remembered(cluster: SlurmCluster) -> list[dict[str, str]]:
 
 @pytest.mark.usefixtures("shared")
 def test_a_sweep_in_slurm_jobs_gives_the_same_bytes(cluster: SlurmCluster, tmp_path: Path) -> None:
-    asked = ["experiment", "compaction", "--seeds", "1"]
+    asked = ["lab", "experiment", "compaction", "--seeds", "1"]
     here = CliRunner().invoke(app, [*asked, "--out", str(tmp_path / "here")])
     assert here.exit_code == 0, here.stderr
     options = ["--cluster", "slurm", "--jobs", "2", "--processes", "2", "--memory", "1GiB", "--partition", "urgent"]
@@ -98,7 +98,7 @@ def test_a_trace_replayed_in_slurm_jobs_gives_the_same_bytes(cluster: SlurmClust
         for n in range(1, 81)
     ]
     trace.write_text("; MaxNodes: 8\n" + "\n".join(lines) + "\n")
-    asked = ["simulate", str(trace), "--nodes", "8", "--scheduler", "fcfs,easy", "--output", "json"]
+    asked = ["lab", "simulate", str(trace), "--nodes", "8", "--scheduler", "fcfs,easy", "--output", "json"]
     before = {job["JobId"] for job in remembered(cluster)}
     here = CliRunner().invoke(app, [*asked, "--processes", "1"])
     there = CliRunner().invoke(app, [*asked, "--cluster", "slurm", "--memory", "1GiB", "--partition", "urgent"])

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import text
 
 from clearway.cli import launcher
-from clearway.doctor import node_checks
+from clearway.doctor import case
 from clearway.model.requests import RequestKind
 from clearway.store.base import PAUSED
 from clearway.store.database import open_database
@@ -97,11 +97,14 @@ def server(kind: str) -> Callable[[Scene], None]:
     return plant
 
 
-def newer_database(scene: Scene) -> None:
-    opened = open_database(scene.database())
-    with opened.writing() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    opened.engine.dispose()
+def database_of(revision: str) -> Callable[[Scene], None]:
+    def plant(scene: Scene) -> None:
+        opened = open_database(scene.database())
+        with opened.writing() as connection:
+            connection.execute(text("UPDATE alembic_version SET version_num = :it"), {"it": revision})
+        opened.engine.dispose()
+
+    return plant
 
 
 def damaged_database(scene: Scene) -> None:
@@ -197,7 +200,8 @@ FAULTS: Mapping[str, tuple[Callable[[Scene], None], str, str, str]] = {
     "a rule names a partition that is not": (config('["urgent"]', '["urgnt"]'), "names", "fault", "batch, urgent"),
     "a rule names a QoS that is not": (config("", 'qos = ["fast"]\n'), "names", "fault", "it has: normal"),
     "no rule": (config('[[preemptors]]\nname = "urgent"\npartition = ["urgent"]\n'), "names", "fault", "clearway init"),
-    "a newer database": (newer_database, "database", "fault", "newer Clearway"),
+    "a newer database": (database_of("9999"), "database", "fault", "newer version"),
+    "an old database": (database_of("0017"), "database", "fault", "begin with an empty database"),
     "a damaged database": (damaged_database, "database", "fault", "clearway restore"),
     "no folder for the database": (config("/clearway.sqlite", "/none/x.sqlite"), "database", "fault", "install -d"),
     "PostgreSQL is down": (server("postgresql"), "database", "fault", "start the server"),
@@ -222,7 +226,7 @@ FAULTS: Mapping[str, tuple[Callable[[Scene], None], str, str, str]] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found_with_what_to_do(scene: Scene, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_checks, "WAIT_S", 10.0 * SLACK if name != "no node for the job" else 1.0)
+    monkeypatch.setattr(case, "WAIT_S", 10.0 * SLACK if name != "no node for the job" else 1.0)
     plant, check, state, says = FAULTS[name]
     plant(scene)
     look(scene.alarms(), check, state, says)

@@ -10,7 +10,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.simulation.traces import sacct
+from clearway_lab.traces import sacct
 from tests.slurm.cluster import SlurmCluster
 
 
@@ -50,13 +50,13 @@ def test_what_slurm_has_accounted_is_replayed(accounting_cluster: SlurmCluster, 
 
     path = tmp_path / "jobs.txt"
     path.write_text(text)
-    result = CliRunner().invoke(app, ["simulate", str(path), "--sacct", "--nodes", "1", "-o", "json"])
+    result = CliRunner().invoke(app, ["lab", "simulate", str(path), "--sacct", "--nodes", "1", "-o", "json"])
     assert result.exit_code == 0, result.stderr
     assert [each["jobs"]["all"]["count"] for each in json.loads(result.stdout)["schedulers"]] == [2, 2]
 
     config = tmp_path / "clearway.toml"
     config.write_text(f'[slurm]\nconf = "{cluster.conf}"\n[[preemptors]]\nname = "mine"\nuser = ["cwalice"]\n')
-    options = ["simulate", "--from-sacct", "now-1hours", "now", "--config", str(config), "-o", "json"]
+    options = ["lab", "simulate", "--from-sacct", "now-1hours", "now", "--config", str(config), "-o", "json"]
     # The replay begins when the first job has ended: one that comes then is replayed, whatever else this cluster ran.
     later = cluster.sbatch("sleep 1", option, user="cwalice")
     cluster.wait_state(later, "COMPLETED")

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
@@ -18,9 +17,9 @@ from clearway.cli.calibration import calibration
 from clearway.cli.doctor import doctor
 from clearway.cli.drain import compact, drain_nodes, promote, rolling_app, undrain
 from clearway.cli.evictions import evictions_app
-from clearway.cli.experiment import experiment_app
 from clearway.cli.init import init
 from clearway.cli.job import job, preview, try_saving
+from clearway.cli.joined import Joined
 from clearway.cli.leaders import leaders, takeover
 from clearway.cli.options import (
     BAD_INPUT,
@@ -49,7 +48,6 @@ from clearway.cli.plan_file import run_plan_file
 from clearway.cli.promise import promise, promises
 from clearway.cli.report import report
 from clearway.cli.status import status
-from clearway.cli.sweep_options import Cluster, ReplayOptions, SweepOptions
 from clearway.cli.tokens import make_token
 from clearway.cli.walltime import walltime_app
 from clearway.cli.walltime_advice import walltime_advice
@@ -60,6 +58,7 @@ from clearway.model.requests import RequestKind
 
 app = commands(
     "Makes room for urgent jobs on a Slurm cluster, at the least loss of other jobs' work.",
+    cls=Joined,
     pretty_exceptions_enable=False,
 )
 app.command(rich_help_panel=LOOK)(status)
@@ -80,7 +79,6 @@ app.command(rich_help_panel=NODES)(promote)
 _SBATCHS = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command(rich_help_panel=STUDY, context_settings=_SBATCHS)(preview)
 app.add_typer(walltime_app, name="walltime", rich_help_panel=STUDY)
-app.add_typer(experiment_app, name="experiment", rich_help_panel=STUDY)
 walltime_app.command("submit", context_settings={"allow_interspersed_args": False})(walltime_chain.submit)
 walltime_app.command("status")(walltime_chain.status)
 walltime_app.command("advice")(walltime_advice)
@@ -254,33 +252,6 @@ def halt(*, site: Site) -> None:
 def unhalt(*, site: Site) -> None:
     """Go on after `clearway halt`."""
     ask(RequestKind.UNHALT, site)
-
-
-@app.command(rich_help_panel=STUDY)
-@with_options
-def simulate(asked: ReplayOptions, output: OutputOption = Output.TABLE, *, sweep: SweepOptions) -> None:
-    """Replay a recorded workload under one or more schedulers, and print the results."""
-    from clearway.cli.simulate import simulate as run  # noqa: PLC0415 - see serve
-    from clearway.cli.simulate_site import simulate_site  # noqa: PLC0415
-
-    if (asked.trace is None) == (asked.from_sacct is None):
-        raise typer.BadParameter("give either a recorded workload or --from-sacct START END")
-    with errors(BAD_INPUT):
-        if asked.config is None:
-            if asked.trace is None:
-                raise typer.BadParameter("--from-sacct needs --config, which says which jobs are urgent")
-            if asked.save is not None or asked.report is not None or asked.job is not None:
-                raise typer.BadParameter("--save, --report and --job need --config")
-            # Workers elsewhere have other working directories.
-            run(replace(asked, trace=asked.trace.resolve()), sweep, output.value)
-            return
-        if asked.save is not None and asked.from_sacct is None:
-            raise typer.BadParameter("--save needs --from-sacct")
-        if asked.changes_the_record or sweep.cluster is not Cluster.LOCAL:
-            raise typer.BadParameter(
-                "with --config go only --from-sacct, --save, --job, --report, --quiet and --output"
-            )
-        simulate_site(asked, asked.config, output.value, quiet=sweep.quiet)
 
 
 @app.command("simulate-cluster", rich_help_panel=STUDY)

@@ -1,15 +1,15 @@
 """The source of a machine that reaches the database: what the daemon has stored, in the form of the REST API."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from clearway.api import audit_schemas, schemas, views
 from clearway.api.plan_schemas import ExplanationView, VerdictView
 from clearway.api.report_schemas import ReportView, report_view
 from clearway.api.status import read_status
 from clearway.api.status_schemas import StatusView
-from clearway.cli import dry_run, options
+from clearway.cli import dry_run
 from clearway.config.configuration import Config
 from clearway.drain.request import DrainRequest
 from clearway.estimates.history import read_history
@@ -33,9 +33,11 @@ class Database:
 
     store: Store
     config: Config
+    actor: str
+    now: Callable[[], datetime]
 
     def status(self) -> StatusView:
-        return read_status(self.store, options.now(), self.config.daemon)
+        return read_status(self.store, self.now(), self.config.daemon)
 
     def evictions(self, state: str | None, limit: int) -> schemas.EvictionList:
         states = None if state is None else STATE_GROUPS.get(state) or (EvictionState(state),)
@@ -74,10 +76,10 @@ class Database:
 
     def calibration(self, limit: int) -> schemas.CalibrationView:
         history = read_history(self.store, self.config)
-        return views.calibration_view(history, history.keys, options.now(), limit, 0)
+        return views.calibration_view(history, history.keys, self.now(), limit, 0)
 
     def report(self, since: str) -> ReportView:
-        now = options.now()
+        now = self.now()
         at = now - timedelta(seconds=parse_duration_s(since))
         found = self.store.cases_since(at, MOST_CASES + 1)
         return report_view(report(found[:MOST_CASES], at, now, more=len(found) > MOST_CASES))
@@ -120,22 +122,22 @@ class Database:
         return audit_schemas.AuditCheckView.model_validate(self.store.check_audit())
 
     def what_if(self, nodes: int, max_delay_s: float, partition: str | None) -> schemas.WhatIfView:
-        return views.what_if_view(options.now(), dry_run.eviction(self.config, nodes, max_delay_s, partition))
+        return views.what_if_view(self.now(), dry_run.eviction(self.config, nodes, max_delay_s, partition))
 
     def drain_what_if(self, wish: DrainRequest) -> schemas.WhatIfView:
-        return views.what_if_view(options.now(), dry_run.drain(self.config, self.store, wish))
+        return views.what_if_view(self.now(), dry_run.drain(self.config, self.store, wish, self.actor))
 
     def rolling_what_if(self, wish: DrainRequest) -> schemas.RollingWhatIf:
-        found = dry_run.rolling_drain(self.config, self.store, wish)
-        return views.view(schemas.RollingWhatIf, found, taken_at=options.now(), skipped=dict(found.skipped))
+        found = dry_run.rolling_drain(self.config, self.store, wish, self.actor)
+        return views.view(schemas.RollingWhatIf, found, taken_at=self.now(), skipped=dict(found.skipped))
 
     def moves_what_if(self, kind: MoveKind) -> schemas.WhatIfView:
-        return views.what_if_view(options.now(), dry_run.moves(kind, self.config, self.store))
+        return views.what_if_view(self.now(), dry_run.moves(kind, self.config, self.store, self.actor))
 
     def ask(
         self, kind: RequestKind, eviction_id: int | None = None, *, document: str = "", rolling_id: int | None = None
     ) -> int:
-        return self.store.add_request(kind, eviction_id, options.actor(), options.now(), document, rolling_id)
+        return self.store.add_request(kind, eviction_id, self.actor, self.now(), document, rolling_id)
 
     def request(self, request_id: int) -> schemas.RequestView:
         found = self.store.request(request_id)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
-from clearway.cli.options import actor
 from clearway.config.configuration import Config
 from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest, chosen_nodes
@@ -33,24 +32,24 @@ def eviction(config: Config, nodes: int, max_delay_s: float, partition: str | No
     return decide(imagined(nodes, max_delay_s, (partition,), context.now), context, open_planner(config))
 
 
-def drain(config: Config, store: Store, wish: DrainRequest) -> DrainPlan | NoPlan:
-    order, context = _order(config, store, wish)
+def drain(config: Config, store: Store, wish: DrainRequest, actor: str) -> DrainPlan | NoPlan:
+    order, context = _order(config, store, wish, actor)
     why = not_ours_to_drain(order.nodes, context.snapshot)
     if why:
         raise DrainError(why)
     return plan_drain(order, context, open_planner(config))
 
 
-def rolling_drain(config: Config, store: Store, wish: DrainRequest) -> Preview:
+def rolling_drain(config: Config, store: Store, wish: DrainRequest, actor: str) -> Preview:
     """The batches, if the cluster stayed as it is."""
-    order, context = _order(config, store, wish)
+    order, context = _order(config, store, wish, actor)
     planner = open_planner(config)
     return preview(order, wish.rolling or 1, context.snapshot, lambda each: plan_drain(each, context, planner))
 
 
-def moves(kind: MoveKind, config: Config, store: Store) -> RelocationPlan | NoPlan:
+def moves(kind: MoveKind, config: Config, store: Store, actor: str) -> RelocationPlan | NoPlan:
     context = _informed(config, store)
-    return plan_moves(kind, context, jobs=jobs_left(kind, store, config, context.now), actor=actor())
+    return plan_moves(kind, context, jobs=jobs_left(kind, store, config, context.now), actor=actor)
 
 
 def _fresh(config: Config) -> PlanningContext:
@@ -71,7 +70,7 @@ def _informed(config: Config, store: Store) -> PlanningContext:
     )
 
 
-def _order(config: Config, store: Store, wish: DrainRequest) -> tuple[DrainOrder, PlanningContext]:
+def _order(config: Config, store: Store, wish: DrainRequest, actor: str) -> tuple[DrainOrder, PlanningContext]:
     wish.check_times(datetime.now(UTC))
     context = _informed(config, store)
-    return wish.order(chosen_nodes(wish.nodes, context.snapshot), actor()), context
+    return wish.order(chosen_nodes(wish.nodes, context.snapshot), actor), context

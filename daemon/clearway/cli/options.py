@@ -91,11 +91,9 @@ class ByUse(TyperGroup):
                 formatter.write_dl(uses[use])
 
 
-def commands(about: str, **more: Any) -> typer.Typer:
+def commands(about: str, cls: type[TyperGroup] = ByUse, **more: Any) -> typer.Typer:
     named = {"help_option_names": ["-h", "--help"]}
-    return typer.Typer(
-        help=about, no_args_is_help=True, rich_markup_mode=None, cls=ByUse, context_settings=named, **more
-    )
+    return typer.Typer(help=about, no_args_is_help=True, rich_markup_mode=None, cls=cls, context_settings=named, **more)
 
 
 def complain(text: str) -> None:
@@ -163,7 +161,7 @@ def source(site: Site, *, told: bool = True) -> Iterator[Source]:
         from clearway.cli.database import Database  # noqa: PLC0415
 
         with closing(open_store(settings)) as store:
-            yield Database(store, settings)
+            yield Database(store, settings, actor(), now)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from clearway.api.report_schemas import ReportCase, ReportJob, ReportView
-from clearway.experiments.page import html
+from clearway.cli.page import html
 from clearway.model.durations import format_duration
 from clearway.model.plan import node_hours
 from clearway.model.urgent_report import Ending

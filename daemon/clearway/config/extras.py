@@ -12,4 +12,4 @@ def how_to_install(extra: str) -> str:
         listed = []
     wanted = [each.partition(";")[0].strip() for each in listed if f'extra == "{extra}"' in each.replace("'", '"')]
     packages = " ".join(f"'{each}'" for each in wanted) or f"the packages of the extra {extra!r}"
-    return f"install {packages} into Clearway's environment {sys.prefix}"
+    return f"install {packages} into Clearway's environment {sys.prefix} (pip install 'clearway[{extra}]')"

@@ -8,7 +8,7 @@ from clearway.model.errors import ConfigError
 PLANNERS = "clearway.planners"
 BACKENDS = "clearway.backends"
 CHECKPOINTERS = "clearway.checkpointers"
-SCHEDULERS = "clearway.schedulers"
+COMMANDS = "clearway.commands"
 
 
 def names(group: str) -> tuple[str, ...]:

@@ -8,11 +8,38 @@ from pathlib import Path
 
 from clearway.api.schemas import Health
 from clearway.client import Client, SilentError
+from clearway.config import plugins
 from clearway.config.configuration import Config
 from clearway.doctor.database_facts import DatabaseFacts, read_database
 from clearway.doctor.once import Once
 from clearway.model.errors import ClearwayError
 from clearway.slurm.site_facts import Site, SiteFacts
+
+WAIT_S = 30.0  # for a free node; the job itself takes seconds
+_BY_ITSELF = "suspend"  # needs nothing on the node
+
+# Runs on the node; its first argument is the launcher, the others are checkpointers. It prints KEY=VALUE lines.
+_ASKS_A_NODE = r"""
+echo "node=$(hostname)"
+echo "time=$(date +%s)"
+run=$(command -v "$1" 2>/dev/null) || { echo launcher=absent; exit 0; }
+run=$(readlink -f "$run")
+here=$(dirname "$run")
+echo "launcher=$run"
+echo "sum=$(sha256sum <"$run" | cut -d ' ' -f 1)"
+shift
+for each; do
+    driver=$here/checkpointers/$each.sh
+    [ -r "$driver" ] || driver=$here/../clearway_checkpoint/$each.sh
+    if [ ! -r "$driver" ]; then
+        echo "checkpointer.$each=no there is no $driver"
+        continue
+    fi
+    CLEARWAY_STATE=${TMPDIR:-/tmp} CLEARWAY_DIR=${TMPDIR:-/tmp} timeout 20 sh "$driver" probe </dev/null 2>/dev/null |
+        sed -n 's/^ok=//p; s/^reason=/ /p' | tr -d '\n' | sed "s/^/checkpointer.$each=/"
+    echo
+done
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +74,15 @@ class Case:
 
     @Once
     def node(self) -> Mapping[str, str]:
-        """What one compute node says, by a job. Raises ``SlurmError``."""
-        from clearway.doctor.node_checks import ask_node  # noqa: PLC0415 - it takes a case
+        """What one compute node says, by a job of which nothing stays on the cluster.
 
-        return ask_node(self)
+        Raises:
+            SlurmError: the job did not run.
+        """
+        drivers = [each for each in plugins.names(plugins.CHECKPOINTERS) if each != _BY_ITSELF]
+        command = ["sh", "-c", _ASKS_A_NODE, "sh", self.asked.launcher, *drivers]
+        said = self.slurm.on_a_node(command, user=self.user, partition=self.asked.partition, wait_s=WAIT_S)
+        return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
 
     @Once
     def database(self) -> DatabaseFacts | None:

@@ -15,7 +15,7 @@ from clearway.doctor.case import Case
 from clearway.doctor.database_facts import sqlite_file
 from clearway.doctor.finding import Result, advice, fault, ok, untried
 from clearway.execution.gate import halted_by_file, told
-from clearway.model.errors import ConfigError, StoreError
+from clearway.model.errors import ConfigError, SchemaError, StoreError
 from clearway.service.clock_watch import APART_S
 from clearway.service.listening import listen
 from clearway.store import migrate
@@ -33,9 +33,11 @@ def database(case: Case) -> Result | None:
     try:
         facts = case.database
         if facts is not None and facts.revision is not None:
-            migrate.check_known(facts.revision)
+            migrate.check_known(facts.revision, facts.kind)
+    except SchemaError as error:
+        return fault(error.what, error.remedy)
     except StoreError as error:
-        return fault(str(error), _database_remedy(file, error))
+        return fault(str(error), _database_remedy(file))
     if facts is None:
         return ok(f"SQLite in {file}, which the daemon makes at its first start")
     if facts.revision is None:
@@ -48,9 +50,7 @@ def database(case: Case) -> Result | None:
     return ok(f"{facts.kind}, schema {facts.revision}")
 
 
-def _database_remedy(file: Path | None, error: StoreError) -> str:
-    if "this Clearway knows none" in str(error):
-        return "it is a newer Clearway's: install that, or restore an older backup (clearway restore)"
+def _database_remedy(file: Path | None) -> str:
     if file is not None:
         return "clearway verify says what is damaged, clearway restore puts a backup in its place"
     return "start the server and look into its log, or write in store.url where it is and whom it lets in"

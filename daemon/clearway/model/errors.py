@@ -34,6 +34,16 @@ class UnstorableError(StoreError):
     retryable = False
 
 
+class SchemaError(StoreError):
+    """The database was made by another Clearway, from whose schema this one cannot migrate."""
+
+    retryable = False
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what}: {remedy}")
+        self.what, self.remedy = what, remedy
+
+
 class UnknownEvictionError(ClearwayError):
     """No eviction has this id."""
 
@@ -84,14 +94,6 @@ class JobNotRunningError(SlurmRefusedError):
 
 class WalltimeError(ClearwayError):
     """A distribution, samples or costs for which no walltime requests can be planned; the message says which."""
-
-
-class TraceError(ClearwayError):
-    """A recorded workload that cannot be used; the message names the file and, where there is one, the line."""
-
-
-class SimulationError(ClearwayError):
-    """A simulation that cannot be run as asked, or that broke its own rules; the message says which."""
 
 
 class CycleEndedError(BaseException):

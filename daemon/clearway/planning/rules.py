@@ -2,7 +2,7 @@
 
 A row holds the key by which jobs are sorted (the least goes first, ties by job_id), the actions that the rule prefers,
 and whether it spares jobs that turn out not to be needed. A job that offers none of the preferred actions leaves by its
-cheapest option that fits into the deadline; see ``baselines.priority_rule``.
+cheapest option that fits into the deadline; see ``priority_rule``.
 
 slurm-default: what Slurm does by itself (preempt/qos, preempt/partition_prio). The jobs of the lowest priority (of
 their QoS or partition) go first, of these the smallest, and each is requeued. Then Slurm tries to do with fewer jobs:
@@ -31,8 +31,8 @@ from functools import partial
 from math import inf
 
 from clearway.model.problem import Action, Candidate
-from clearway.planning.baselines.priority_rule import Rule, by_cost
 from clearway.planning.formulation.windows import Way
+from clearway.planning.priority_rule import Rule, by_cost
 
 _REPETITIONS = 2  # of Slurm's search
 _PBS_ORDER = (Action.SUSPEND, Action.SYS_CHECKPOINT, Action.APP_CHECKPOINT, Action.KILL)

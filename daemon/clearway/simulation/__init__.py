@@ -1,1 +1,1 @@
-"""A cluster in memory, recorded workloads, and schedulers that replay them."""
+"""A cluster in memory that answers as Slurm does: for the demo, the tests and replays."""

@@ -13,11 +13,10 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import Any
 
-from clearway.eligibility.partitions import partition_holds_back
 from clearway.model.cluster import AdminLevel, Job, JobState, Node, Reservation
 from clearway.model.limits import Limits
 from clearway.simulation.file_system import FileSystem
-from clearway.simulation.first_fit import FreeResources, Kept, first_fit
+from clearway.simulation.first_fit import FreeResources, Kept, array_is_full, first_fit, open_partitions
 from clearway.simulation.jobs import HOLD_S, Program, SimulatedJob
 
 REQUEUE_DELAY_S = 121.0
@@ -333,16 +332,23 @@ class SimulatedCluster:
         if not free:
             return
         kept = Kept(self.jobs.values(), self.reservations, self.now)
-        pending = [e for e in self.jobs.values() if e.job.state is JobState.PENDING and self._may_start(e.job)]
-        for entry in sorted(pending, key=lambda e: (-e.job.priority, e.job.submit_time, int(e.job.job_id))):
+        for entry in self._queue():
             if not free:
                 return
             if entry.job.het_job_id is not None:
                 self._start_components(entry, free, kept)
-                continue
-            while entry.job.state is JobState.PENDING and (nodes := self._fit(entry, free, kept)):
-                self._start(self._next_task(entry), nodes, self.now)
-                free.difference_update(name for name in nodes if self.free.cpus[name] <= 0)
+            else:
+                self._start_tasks(entry, free, kept)
+
+    def _queue(self) -> list[SimulatedJob]:
+        pending = (e for e in self.jobs.values() if e.job.state is JobState.PENDING and self._may_start(e.job))
+        return sorted(pending, key=lambda e: (-e.job.priority, e.job.submit_time, int(e.job.job_id)))
+
+    def _start_tasks(self, entry: SimulatedJob, free: set[str], kept: Kept) -> None:
+        """As many tasks of an array as fit; of another job the one that it is."""
+        while entry.job.state is JobState.PENDING and (nodes := self._fit(entry, free, kept)):
+            self._start(self._next_task(entry), nodes, self.now)
+            free.difference_update(name for name in nodes if self.free.cpus[name] <= 0)
 
     def _start_components(self, entry: SimulatedJob, free: set[str], kept: Kept) -> None:
         """All components of a heterogeneous job, or none; with the first one."""
@@ -380,20 +386,12 @@ class SimulatedCluster:
 
     def _fit(self, entry: SimulatedJob, free: set[str], kept: Kept) -> tuple[str, ...]:
         job = entry.job
-        tasks = (e.job for e in self.jobs.values() if job.array_limit and e.job.array_job_id == job.array_job_id)
-        if job.array_limit and sum(each.state.holds_nodes for each in tasks) >= job.array_limit:
-            return ()
-        names = kept.open_to(job, free)
+        names = () if array_is_full(job, self.jobs.values()) else kept.open_to(job, free)
         if len(names) < job.num_nodes:
             return ()
         fitting = [name for name in names if self.free.fits(entry, self.nodes[name], kept.memory_mib[name])]
-        if not self.limits.partitions:
-            return tuple(first_fit(job, fitting, list(self.nodes), self.switch_of))
-        for name, partition in ((name, self.limits.partitions.get(name)) for name in job.partitions):
-            if partition is not None and partition_holds_back(job, partition, None, self.limits):
-                continue  # Slurm asks each partition that the job names when it is to start
-            inside = [each for each in fitting if name in self.nodes[each].partitions]
+        for partition, inside in open_partitions(job, fitting, self.nodes, self.limits):
             if nodes := tuple(first_fit(job, inside, list(self.nodes), self.switch_of)):
-                entry.ran_in = name
+                entry.ran_in = partition
                 return nodes
         return ()

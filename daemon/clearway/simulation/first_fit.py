@@ -1,10 +1,12 @@
 """What is free on the simulated nodes, and which of them a waiting job gets: the first that fit, by name."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from clearway.eligibility.partitions import partition_holds_back
 from clearway.model.cluster import Job, JobState, Node, Reservation
+from clearway.model.limits import Limits
 from clearway.simulation.jobs import SimulatedJob
 
 
@@ -110,6 +112,30 @@ class Kept:
             early = (r.nodes for r in self._reservations.values() if end is None or end > r.start_time)
             self._by_limit_s[limit_s] = frozenset[str]().union(*early)
         return free - self._by_limit_s[limit_s]
+
+
+def array_is_full(job: Job, jobs: Iterable[SimulatedJob]) -> bool:
+    """Whether so many tasks of its array run as may at a time."""
+    if not job.array_limit:
+        return False
+    tasks = (entry.job for entry in jobs if entry.job.array_job_id == job.array_job_id)
+    return sum(each.state.holds_nodes for each in tasks) >= job.array_limit
+
+
+def open_partitions(
+    job: Job, fitting: Sequence[str], nodes: Mapping[str, Node], limits: Limits
+) -> Iterator[tuple[str, Sequence[str]]]:
+    """The partitions that may start the job, in its order, each with those nodes that are in it; "": any, of all.
+
+    Slurm asks each partition that the job names when it is to start.
+    """
+    if not limits.partitions:
+        yield "", fitting
+        return
+    for name in job.partitions:
+        partition = limits.partitions.get(name)
+        if partition is None or not partition_holds_back(job, partition, None, limits):
+            yield name, [each for each in fitting if name in nodes[each].partitions]
 
 
 def first_fit(

@@ -69,8 +69,16 @@ def write(database: Database, file: Path, now: datetime) -> Backup:
     """Write the database to a new file, which its owner alone may read.
 
     Raises:
-        StoreError: the database cannot be read, or the file is there already or cannot be written.
+        StoreError: the database cannot be read, no Clearway could restore the file, or the file is there already or
+            cannot be written.
     """
+    if (revision := migrate.current_revision(database)) is not None:
+        migrate.check_known(revision, f"database {database.shown_url}")
+    return _write(database, file, now)
+
+
+def _write(database: Database, file: Path, now: datetime) -> Backup:
+    """Whatever the database's revision is."""
     partial = file.with_name(f"{file.name}.partial")
     try:
         with suppress(FileNotFoundError):
@@ -130,18 +138,19 @@ def restore(database: Database, file: Path, now: datetime, *, actor: str, force:
         StoreError: the file is no good, a daemon leads, operations are open, or the database cannot be written.
     """
     backup = read(file)
-    migrate.check_known(backup.revision)
+    migrate.check_known(backup.revision, str(file))
     replaced = None
     if migrate.current_revision(database) is not None:
         with database.reading() as connection:
             _refuse(connection, now, force=force)
         replaced = file.with_name(f"{file.name}.replaced-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}")
-        write(database, replaced, now)
+        _write(database, replaced, now)
     with migrate.alone(database) as connection:
         before: dict[str, Any] = {}
         if migrate.revision_of(connection) is not None:
             _refuse(connection, now, force=force)
             before = _remains(connection)
+        if inspect(connection).has_table(_VERSION):  # without a revision: a restore that failed, on MariaDB
             _reflected(connection, (*METADATA.tables, _VERSION)).drop_all(connection)
         migrate.move(connection, backup.revision)
         _fill(connection, file)

@@ -5,19 +5,21 @@ Alembic is imported only when there is something to do: it would double the star
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect, text
 
-from clearway.model.errors import StoreError
+from clearway.model.errors import SchemaError, StoreError
 from clearway.store.database import Database
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0017"  # the newest file in migrations/versions
+HEAD = "s001"  # the newest file in migrations/versions
+_OF_DEVELOPMENT = re.compile(r"00\d\d")  # revisions that no release had
 _LOCK_TIMEOUT_S = 60
 _ADVISORY_LOCK = 0x636C7277  # "clrw", PostgreSQL's advisory locks are numbers
 
@@ -29,27 +31,37 @@ def current_revision(database: Database) -> str | None:
 
 
 def upgrade(database: Database) -> None:
-    """Bring the schema to ``HEAD``; a database of a newer Clearway is refused."""
+    """Bring the schema to ``HEAD``.
+
+    Raises:
+        SchemaError: this Clearway cannot migrate from the database's revision.
+    """
     if current_revision(database) == HEAD:
         return
     with alone(database) as connection:
-        if revision_of(connection) != HEAD:  # another process may have been quicker
-            move(connection, HEAD)
+        found = revision_of(connection)
+        if found == HEAD:
+            return  # another process was quicker
+        if found is not None:
+            check_known(found, f"database {database.shown_url}")
+        move(connection, HEAD)
 
 
-def downgrade(database: Database, revision: str = "base") -> None:
-    """Take the schema back, with the loss of what the older one has no place for."""
-    with alone(database) as connection:
-        move(connection, revision, down=True)
+def check_known(revision: str, holder: str) -> None:
+    """Raise ``SchemaError`` for a revision that this Clearway cannot migrate from; ``holder``: what has it."""
+    from alembic.script import ScriptDirectory  # noqa: PLC0415 - see the module's docstring
 
-
-def check_known(revision: str) -> None:
-    """Raise ``StoreError`` for a revision that this Clearway cannot migrate from."""
-    from alembic.script import ScriptDirectory  # noqa: PLC0415
-
-    known = {each.revision for each in ScriptDirectory.from_config(config()).walk_revisions()}
-    if revision not in known:
-        raise StoreError(f"its schema has revision {revision}, this Clearway knows none after {HEAD}")
+    if revision in {each.revision for each in ScriptDirectory.from_config(config()).walk_revisions()}:
+        return
+    if _OF_DEVELOPMENT.fullmatch(revision):
+        raise SchemaError(
+            f"{holder}: its schema has revision {revision}, of a state before the first release, and is not migrated",
+            "put it aside, and begin with an empty database",
+        )
+    raise SchemaError(
+        f"{holder}: its schema has revision {revision}, this Clearway knows none after {HEAD}",
+        "was it used by a newer version? Install that, or restore an older backup (clearway restore)",
+    )
 
 
 def revision_of(connection: Connection) -> str | None:
@@ -71,18 +83,11 @@ def config(connection: Connection | None = None) -> Config:
     return made
 
 
-def move(connection: Connection, revision: str, *, down: bool = False) -> None:
-    """Up to this revision, or ``down`` to it; within ``alone``."""
-    from alembic import command  # noqa: PLC0415
-    from alembic.util import CommandError  # noqa: PLC0415
+def move(connection: Connection, revision: str) -> None:
+    """Up to this revision; within ``alone``."""
+    from alembic import command  # noqa: PLC0415 - see the module's docstring
 
-    try:
-        (command.downgrade if down else command.upgrade)(config(connection), revision)
-    except CommandError as error:
-        raise StoreError(
-            f"the database's schema has revision {revision_of(connection)}, this Clearway knows none after {HEAD}: "
-            f"was it used by a newer version? ({error})"
-        ) from error
+    command.upgrade(config(connection), revision)
 
 
 @contextmanager

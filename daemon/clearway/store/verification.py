@@ -24,9 +24,8 @@ def faults(database: Database) -> list[str]:
         if revision is None:
             return ["The database has no tables: the daemon makes them at its start"]
         if revision != migrate.HEAD:
-            return [
-                f"The schema has revision {revision}; this Clearway needs {migrate.HEAD}, and its daemon migrates it"
-            ]
+            migrate.check_known(revision, f"database {database.shown_url}")
+            return [f"The schema has revision {revision}; this Clearway needs {migrate.HEAD}: its daemon migrates it"]
         found = [*_damage(connection), *_schema(connection)]
         if not found:
             found = [*_references(connection), *_documents(connection)]

@@ -15,8 +15,7 @@ from clearway.model.claims import Restart
 from clearway.model.operations import PreemptionState
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
-from clearway.store import history_rows, migrate, preemption_rows
-from clearway.store.database import open_database
+from clearway.store import history_rows, preemption_rows
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, after, eviction, plan, urgent_job
 from tests.integration.store.strategies import record
@@ -98,23 +97,6 @@ def test_what_is_old_is_pruned(store: SqlStore) -> None:
     store.prune(NOW + timedelta(seconds=50))
     assert [each.eviction_id for each in store.checkpoint_history()] == [2]
     assert [each.started_at for each in store.restart_history()] == [after(100)]
-
-
-def test_a_database_of_the_first_schema_is_taken_along(database_url: str) -> None:
-    store = SqlStore(database_url)
-    saved = store.create_eviction(eviction())
-    store.close()
-    database = open_database(database_url)
-    migrate.downgrade(database, "0001")
-    assert migrate.current_revision(database) == "0001"
-    database.engine.dispose()
-
-    store = SqlStore(database_url)
-    assert store.evictions() == (replace(saved, mark=""),)
-    assert store.checkpoint_history() == ()
-    store.record_checkpoint(CHECKPOINT)
-    assert store.checkpoint_history() == (CHECKPOINT,)
-    store.close()
 
 
 @shared_database

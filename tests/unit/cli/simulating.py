@@ -1,4 +1,4 @@
-"""``clearway simulate``, run and read as programs do."""
+"""``clearway lab simulate``, run and read as programs do."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ runner = CliRunner()
 
 def simulated(*options: str) -> dict[str, Any]:
     """What it says as JSON."""
-    result = runner.invoke(app, ["simulate", *options, "-o", "json"])
+    result = runner.invoke(app, ["lab", "simulate", *options, "-o", "json"])
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)

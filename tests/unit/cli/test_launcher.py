@@ -66,8 +66,9 @@ def test_from_a_wheel(tmp_path: Path) -> None:
     subprocess.run(build, cwd=ROOT, check=True, timeout=240, capture_output=True)
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         wheel.extractall(tmp_path / "site")
-    templates = {file.name for file in (tmp_path / "site/clearway/experiments/templates").iterdir()}
-    assert templates == {file.name for file in (ROOT / "daemon/clearway/experiments/templates").iterdir()}
+    for folder in ("clearway/cli/templates", "clearway_lab/studies/templates"):
+        templates = {file.name for file in (tmp_path / "site" / folder).iterdir()}
+        assert templates == {file.name for file in (ROOT / "daemon" / folder).iterdir()}
     page = ROOT / "daemon/clearway/web/static"
     wanted = {file.relative_to(page) for file in page.rglob("*") if file.is_file()}
     shipped = tmp_path / "site/clearway/web/static"

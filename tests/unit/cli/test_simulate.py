@@ -1,4 +1,4 @@
-"""``clearway simulate``: its JSON, its table, and one clear line for what cannot be replayed."""
+"""``clearway lab simulate``: its JSON, its table, and one clear line for what cannot be replayed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 
 from clearway.cli.app import app
 from clearway.config import plugins
-from clearway.simulation.traces.injection import urgent_jobs
-from clearway.simulation.traces.swf import read_swf
+from clearway_lab.schedulers import GROUP
+from clearway_lab.studies.injection import urgent_jobs
+from clearway_lab.traces.swf import read_swf
 from tests.unit.cli.simulating import runner, simulated
 
 LOG = """\
@@ -75,7 +76,7 @@ def test_what_sacct_answered_is_saved_as_swf(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("file", "why"), [("none/log.swf", "No such file or directory"), ("log.swf", "File exists")])
 def test_a_record_that_cannot_be_saved_is_one_line(log: Path, file: str, why: str) -> None:
-    result = runner.invoke(app, ["simulate", str(log), "--save-swf", str(log.parent / file)])
+    result = runner.invoke(app, ["lab", "simulate", str(log), "--save-swf", str(log.parent / file)])
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].endswith(f"{file}: {why}")
     assert not result.stdout
@@ -83,13 +84,13 @@ def test_a_record_that_cannot_be_saved_is_one_line(log: Path, file: str, why: st
 
 
 def test_the_same_seed_gives_the_same_bytes(log: Path) -> None:
-    options = ["simulate", str(log), "--scheduler", ",".join(plugins.names(plugins.SCHEDULERS)), "-o", "json"]
+    options = ["lab", "simulate", str(log), "--scheduler", ",".join(plugins.names(GROUP)), "-o", "json"]
     options += ["--inject-urgent", "--nodes", "600", "--seed", "5"]
     assert runner.invoke(app, options).stdout_bytes == runner.invoke(app, options).stdout_bytes
 
 
 def test_the_table_is_for_people_and_says_what_was_left_out(log: Path) -> None:
-    result = runner.invoke(app, ["simulate", str(log), "--processors-per-node", "2", "--scheduler", "easy"])
+    result = runner.invoke(app, ["lab", "simulate", str(log), "--processors-per-node", "2", "--scheduler", "easy"])
     assert result.exit_code == 0
     assert "log: 3 jobs, 4 nodes; means, times in hours" in result.stdout
     assert result.stderr.splitlines() == [
@@ -107,7 +108,7 @@ def test_a_number_is_whole_or_seen_to_be_cut(monkeypatch: pytest.MonkeyPatch, tm
     shown = {}
     for columns in ("80", "65"):
         monkeypatch.setenv("COLUMNS", columns)
-        options = ["simulate", str(path), "--scheduler", "clearway-suspend,fcfs", "--urgent-queue", "1"]
+        options = ["lab", "simulate", str(path), "--scheduler", "clearway-suspend,fcfs", "--urgent-queue", "1"]
         result = runner.invoke(app, options)
         assert result.exit_code == 0, result.stderr
         assert all(len(line) <= int(columns) for line in result.stdout.splitlines())
@@ -131,7 +132,7 @@ def test_a_number_is_whole_or_seen_to_be_cut(monkeypatch: pytest.MonkeyPatch, tm
     ],
 )
 def test_what_cannot_be_replayed_is_one_line(log: Path, options: list[str], why: str) -> None:
-    result = runner.invoke(app, ["simulate", str(log), *options])
+    result = runner.invoke(app, ["lab", "simulate", str(log), *options])
     assert result.exit_code == 2
     *left_out, last = result.stderr.splitlines()
     assert why in last
@@ -155,7 +156,7 @@ def test_an_image_is_that_of_as_many_nodes_as_the_trace_says(tmp_path: Path, sch
 def test_a_queue_without_a_name_is_told_by_its_number(tmp_path: Path) -> None:
     path = tmp_path / "log.swf"
     path.write_text("".join(line for line in LOG.splitlines(keepends=True) if "Queue" not in line))
-    result = runner.invoke(app, ["simulate", str(path), "--urgent-queue", "now"])
+    result = runner.invoke(app, ["lab", "simulate", str(path), "--urgent-queue", "now"])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == "clearway: no job is in the queue now; there are 1, 2\n"
 
@@ -169,8 +170,8 @@ def test_jobs_beyond_the_calendar_are_one_line(tmp_path: Path) -> None:
     path = tmp_path / "log.swf"
     lines = (f"{n} 0 -1 9000000000 8 -1 -1 8 9000000000 -1 1 1 1 1 2 -1 -1 -1\n" for n in range(1, 15))
     path.write_text("; MaxProcs: 8\n" + "".join(lines))
-    names = ",".join(plugins.names(plugins.SCHEDULERS))
-    options = ["simulate", str(path), "--scheduler", names, "--urgent-queue", "2", "--processes", "1"]
+    names = ",".join(plugins.names(GROUP))
+    options = ["lab", "simulate", str(path), "--scheduler", names, "--urgent-queue", "2", "--processes", "1"]
     result = runner.invoke(app, options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == "clearway: the jobs take longer than 100,000,000,000 s\n"
@@ -198,6 +199,6 @@ def test_injected_jobs_ask_for_nodes_where_the_machine_has_nodes(tmp_path: Path)
 def test_a_trace_without_a_size_needs_one(tmp_path: Path) -> None:
     path = tmp_path / "log.swf"
     path.write_text("".join(line for line in LOG.splitlines(keepends=True) if "MaxProcs" not in line))
-    result = runner.invoke(app, ["simulate", str(path)])
+    result = runner.invoke(app, ["lab", "simulate", str(path)])
     assert (result.exit_code, result.stdout) == (2, "")
     assert "does not say how large the machine is; give --nodes" in result.stderr

@@ -1,4 +1,4 @@
-"""``clearway simulate --config``: a site's accounted jobs under its own configuration, on cases worked out by hand."""
+"""``clearway lab simulate --config``: a site's accounted jobs under its own configuration, worked out by hand."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from clearway.cli.app import app
-from clearway.simulation.traces import site_files
-from clearway.simulation.traces.site_record import ENVIRONMENT
+from clearway_lab.site import files as site_files
+from clearway_lab.site.record import ENVIRONMENT
 from tests.unit.cli.simulating import runner, simulated
 
 BEGIN_S = 1_700_000_000
@@ -160,14 +160,14 @@ def test_a_case_is_replayed_as_it_was_when_the_job_came(tmp_path: Path) -> None:
     assert (urgent["job_id"], urgent["recorded_wait_s"]) == ("9", 14_400 - LINE)
     assert urgent["wait_s"] < 30
     assert case["lost_node_s"] == pytest.approx(LINE - 100, abs=10)
-    result = runner.invoke(app, ["simulate", str(folder), "--config", config(tmp_path), "--job", "77"])
+    result = runner.invoke(app, ["lab", "simulate", str(folder), "--config", config(tmp_path), "--job", "77"])
     assert (result.exit_code, result.stderr) == (2, "clearway: site: no job 77 that ran\n")
 
 
 def test_people_get_tables_and_a_page(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     folder = site(tmp_path, FIRST + RUNNING + COMES + "broken\n" + line(7, "x", "normal", 0, 10, 10, partition="gone"))
-    result = runner.invoke(app, ["simulate", str(folder), "--config", config(tmp_path), "--report", str(page)])
+    result = runner.invoke(app, ["lab", "simulate", str(folder), "--config", config(tmp_path), "--report", str(page)])
     assert result.exit_code == 0, result.stderr
     assert "site: 5 jobs on 2 nodes" in result.stdout
     for row in ("recorded", "Slurm alone", "with Clearway", "served", "plans: 1, for urgent jobs: 1"):
@@ -216,7 +216,7 @@ def test_what_sacct_refuses_is_one_line(
     script: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_slurm(tmp_path, monkeypatch, sacct=script, sacctmgr="exit 0", scontrol="exit 0")
-    result = runner.invoke(app, ["simulate", "--from-sacct", "a", "b", "--config", config(tmp_path)])
+    result = runner.invoke(app, ["lab", "simulate", "--from-sacct", "a", "b", "--config", config(tmp_path)])
     assert (result.exit_code, result.stdout) == (2, "")
     assert expected in result.stderr
     assert result.stderr.count("\n") == 1
@@ -233,7 +233,7 @@ def test_what_sacct_refuses_is_one_line(
 )
 def test_what_cannot_be_answered_is_one_line(text: str, expected: str, tmp_path: Path) -> None:
     folder = site(tmp_path, FIRST + RUNNING + COMES)
-    result = runner.invoke(app, ["simulate", str(folder), "--config", config(tmp_path, text)])
+    result = runner.invoke(app, ["lab", "simulate", str(folder), "--config", config(tmp_path, text)])
     assert (result.exit_code, result.stdout) == (2, "")
     assert expected in result.stderr.splitlines()[-1]
 
@@ -252,6 +252,6 @@ def test_what_cannot_be_answered_is_one_line(text: str, expected: str, tmp_path:
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: tuple[str, ...], expected: str) -> None:
-    result = runner.invoke(app, ["simulate", *options])
+    result = runner.invoke(app, ["lab", "simulate", *options])
     assert (result.exit_code, result.stdout) == (2, "")
     assert expected in result.stderr

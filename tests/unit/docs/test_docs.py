@@ -15,6 +15,7 @@ import typer.main
 from pydantic import BaseModel
 
 from clearway.cli.app import app as command_line
+from clearway.cli.joined import below
 from clearway.config.configuration import Config, parse_config
 from clearway.model.clock import SystemClock
 from clearway.service import server
@@ -154,13 +155,13 @@ def check_clearway(arguments: list[str]) -> None:
     command: Any = typer.main.get_command(command_line)
     options = {name for item in command.params for name in item.opts}
     rest = list(arguments)
-    while rest and hasattr(command, "commands"):
+    while rest and (commands := below(command)):
         word = rest.pop(0)
         if word.startswith("-"):
             assert word in options, f"clearway has no option {word}"
             continue
-        assert word in command.commands, f"clearway has no command {word}"
-        command = command.commands[word]
+        assert word in commands, f"clearway has no command {word}"
+        command = commands[word]
         options = {"--help"} | {name for item in command.params for name in item.opts}
     for word in rest:
         if word == "--":  # the rest is another command's
@@ -234,10 +235,13 @@ def resolve(dotted: str) -> Any:
     raise AttributeError(dotted)
 
 
+NO_MODULES = {"toml", "json", "service", "py", "checkpointers", "commands", "schedulers"}  # files, entry points
+
+
 @each_page
 def test_names_in_the_code_exist(page: Path) -> None:
-    for dotted in re.findall(r"`(clearway(?:\.\w+)+)`", page.read_text()):
-        if dotted.rpartition(".")[2] not in {"toml", "json", "service", "checkpointers", "schedulers", "py"}:
+    for dotted in re.findall(r"`(clearway(?:_lab)?(?:\.\w+)+)`", page.read_text()):
+        if dotted.rpartition(".")[2] not in NO_MODULES:
             resolve(dotted)
 
 
@@ -257,4 +261,4 @@ def test_metrics_that_are_named_exist(page: Path) -> None:
     role = ROOT / "deploy/ansible/roles/clearway/defaults/main.yml"
     known |= set(re.findall(r"^(clearway_\w+):", role.read_text(), re.MULTILINE))
     for name in re.findall(r"`(clearway_[a-z][a-z_]+)(?:\{.*?\})?`", page.read_text()):
-        assert name in known or name == "clearway_checkpoint", name
+        assert name in known or name in {"clearway_checkpoint", "clearway_lab"}, name

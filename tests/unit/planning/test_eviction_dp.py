@@ -11,9 +11,8 @@ import pytest
 from clearway.model.plan import PlannedAction
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
-from clearway.planning.baselines.backtracking import MOST_JOBS, Backtracking
-from clearway.planning.baselines.greedy import Greedy
 from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway_lab.baselines import MOST_JOBS, Backtracking, Greedy
 
 PLANNERS: tuple[Planner, ...] = (EvictionDP(), Backtracking(), Greedy())
 every_planner = pytest.mark.parametrize("planner", PLANNERS, ids=lambda planner: planner.name)

@@ -11,8 +11,8 @@ from clearway.config import plugins
 from clearway.model.plan import CurvePoint
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
-from clearway.planning.baselines.weighted_cost import WeightedCost, estimated_slowdown
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, UJFB, YOUNGEST_FIRST, YOUNGEST_PRUNE
+from clearway_lab.baselines import WeightedCost, estimated_slowdown
 
 HOUR_S = 3_600
 SUSPEND = Option(Action.SUSPEND, checkpoint_s=60)

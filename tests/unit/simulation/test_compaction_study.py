@@ -13,7 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.experiments.compaction_study import (
+from clearway.relocation.compaction import plan_compaction
+from clearway.relocation.moves import Host, Limits, Move, MovePlan, Resident
+from clearway.relocation.promotion import plan_promotion
+from clearway_lab.simulator.shared_nodes import STILL, Moving, Planning, SharedReplay, SubmittedJob, replay_shared
+from clearway_lab.studies.compaction import (
     COMPACTION,
     LOADS,
     MEAN_RUN_H,
@@ -28,10 +32,6 @@ from clearway.experiments.compaction_study import (
     move_s,
     random_jobs,
 )
-from clearway.relocation.compaction import plan_compaction
-from clearway.relocation.moves import Host, Limits, Move, MovePlan, Resident
-from clearway.relocation.promotion import plan_promotion
-from clearway.simulation.shared_nodes import STILL, Moving, Planning, SharedReplay, SubmittedJob, replay_shared
 
 SEEDS = 4
 PAIR = (Host("n0", 4), Host("n1", 4))
@@ -205,7 +205,9 @@ def test_shares_are_of_the_whole(days: CompactionStudy) -> None:
 
 
 def test_the_command_writes_a_report_that_needs_nothing_else(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["experiment", "compaction", "--out", str(tmp_path / "out"), "--seeds", "1"])
+    result = CliRunner().invoke(
+        app, ["lab", "experiment", "compaction", "--out", str(tmp_path / "out"), "--seeds", "1"]
+    )
     assert result.exit_code == 0, result.output
     page = (tmp_path / "out/report.html").read_text()
     assert "On a cluster <code>clearway compact</code> and <code>clearway promote</code> plan by the same rule" in page

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 from clearway.cli.app import app
 from clearway.config import plugins
 from clearway.estimates.learning import quantile
-from clearway.experiments.drain_report import as_csv, table
-from clearway.experiments.drain_study import DRAIN, REQUEUE, WAIT, Course, DrainStudy, emptied, sampled, ways
-from clearway.simulation.engine import replay
-from clearway.simulation.machine import Machine
-from clearway.simulation.traces.swf import write_swf
-from clearway.simulation.traces.trace import Trace, TraceJob
+from clearway_lab.schedulers import GROUP
+from clearway_lab.simulator.engine import replay
+from clearway_lab.simulator.machine import Machine
+from clearway_lab.studies.drain import DRAIN, REQUEUE, WAIT, Course, DrainStudy, as_csv, emptied, sampled, table, ways
+from clearway_lab.traces.swf import write_swf
+from clearway_lab.traces.trace import Trace, TraceJob
 
 AT_S = 100
 WRITE_S = 4_096 / 1_000 + 2  # 4 GiB from each node at once, and the overhead of a checkpoint
@@ -39,7 +39,7 @@ def seen_at(jobs: list[TraceJob], chosen: set[int], way: str, image_gib: int = 0
             found.append(emptied(machine, frozenset(chosen), way, image_gib))
 
     late = job(99, nodes, 1, 1, AT_S)
-    replay([*jobs, late], nodes, plugins.load(plugins.SCHEDULERS, "easy")(), observe=look)
+    replay([*jobs, late], nodes, plugins.load(GROUP, "easy")(), observe=look)
     (course,) = found
     return course
 
@@ -110,7 +110,17 @@ def test_the_command_writes_a_report(tmp_path: Path) -> None:
     jobs = tuple(job(number, 1 + number % 90, 500, 600, 20 * number) for number in range(1, 100))
     with lzma.open(tmp_path / "KTH-SP2-1996-2.1-cln.swf.xz", "wt") as out:
         write_swf(Trace("small", jobs), out)
-    command = ["experiment", "drain", "--traces", str(tmp_path), "--out", str(tmp_path / "out"), "--processes", "1"]
+    command = [
+        "lab",
+        "experiment",
+        "drain",
+        "--traces",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "out"),
+        "--processes",
+        "1",
+    ]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     page = (tmp_path / "out" / "report.html").read_text()
@@ -120,7 +130,7 @@ def test_the_command_writes_a_report(tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "drain.csv").read_text())))
     assert {row["nodes"] for row in rows} == {"1", "5", "16"}
     assert page.count("<tr><td>KTH-SP2<td>1<td>waiting<td>") == 1
-    nothing = CliRunner().invoke(app, [*command[:3], str(tmp_path / "out"), *command[4:]])
+    nothing = CliRunner().invoke(app, [*command[:4], str(tmp_path / "out"), *command[5:]])
     assert nothing.exit_code == 2
     assert "none of KTH-SP2" in nothing.stderr
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from clearway.simulation.engine import Outcome, Replay
-from clearway.simulation.measures import Categories, measure
-from clearway.simulation.traces.injection import BUSY, PERIOD_S, TSUNAMI, urgent_jobs
-from clearway.simulation.traces.trace import Trace, TraceJob
+from clearway_lab.simulator.engine import Outcome, Replay
+from clearway_lab.simulator.measures import Categories, measure
+from clearway_lab.studies.injection import BUSY, PERIOD_S, TSUNAMI, urgent_jobs
+from clearway_lab.traces.trace import Trace, TraceJob
 
 
 def outcome(

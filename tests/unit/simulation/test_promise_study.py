@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from clearway.experiments import promise_report, promise_study
-from clearway.experiments.index_report import promises as found
-from clearway.experiments.promise_study import PROMISE, REACTING, RESERVATION, WAYS, PromiseStudy, Workload
-from clearway.model.errors import SimulationError, TraceError
-from clearway.simulation.checkpoint_models import Storage
-from clearway.simulation.engine import Outcome, replay
-from clearway.simulation.schedulers.easy import Easy
-from clearway.simulation.schedulers.promised import Leaving, Promised
-from clearway.simulation.traces.trace import TraceJob
+from clearway_lab.errors import SimulationError, TraceError
+from clearway_lab.schedulers.easy import Easy
+from clearway_lab.schedulers.promised import Leaving, Promised
+from clearway_lab.simulator.checkpoint_models import Storage
+from clearway_lab.simulator.engine import Outcome, replay
+from clearway_lab.studies import promises as promise_study
+from clearway_lab.studies.promises import PROMISE, REACTING, RESERVATION, WAYS, PromiseStudy, Workload, found
+from clearway_lab.traces.trace import TraceJob
 
 STORAGE = Storage(unit_nodes=1, node_gib=10, nodes_per_io_node=1, io_node_gib_s=1, file_system_gib_s=1)  # 10 s a node
 AT_S = 1_000
@@ -126,11 +125,11 @@ def test_the_study_compares_all_ways_with_the_same_promises() -> None:
     assert promise.in_time == promise.promises
     assert reacting.lost_node_h > 0 == promise.lost_node_h
     assert study.mean("small", RESERVATION).preemptions == 0
-    table = promise_report.table(study)
+    table = promise_study.table(study)
     assert [row[:2] for row in table] == [("small", way.name) for way in WAYS]
-    rows = list(csv.DictReader(io.StringIO(promise_report.as_csv(study))))
+    rows = list(csv.DictReader(io.StringIO(promise_study.as_csv(study))))
     assert len(rows) == 2 * len(WAYS)
-    page = promise_report.as_html(study)
+    page = promise_study.as_html(study)
     HTMLParser().feed(page)
     assert not re.search(r"(src|href)=|@import|url\(", page)
     assert "small: promised nodes are free in time in 100.0% of cases" in found(study)[0]

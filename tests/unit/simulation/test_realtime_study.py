@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from clearway.experiments import index_report, realtime_study
-from clearway.experiments.chart import ticks
-from clearway.experiments.realtime_report import as_csv, as_html
-from clearway.experiments.realtime_study import APPROACHES, PERCENTS, bounded_slowdown, replayed, study
-from clearway.experiments.realtime_workloads import (
+from clearway_lab.errors import SimulationError, TraceError
+from clearway_lab.simulator.cluster_view import BATCH, SHORT, URGENT, names_of
+from clearway_lab.studies import realtime as realtime_study
+from clearway_lab.studies.chart import ticks
+from clearway_lab.studies.realtime import APPROACHES, PERCENTS, as_csv, as_html, bounded_slowdown, replayed, study
+from clearway_lab.studies.realtime_workloads import (
     PARTITIONS,
     SHORT_PARTITION_S,
     random_log,
@@ -22,12 +23,9 @@ from clearway.experiments.realtime_workloads import (
     with_beam_time_jobs,
     with_short_partition,
 )
-from clearway.experiments.sweeps.base import Sweep
-from clearway.experiments.sweeps.local import local_workers
-from clearway.model.errors import SimulationError, TraceError
-from clearway.simulation.cluster_view import BATCH, SHORT, URGENT, names_of
-from clearway.simulation.traces.swf import read_swf, write_swf
-from clearway.simulation.traces.trace import Trace, TraceJob
+from clearway_lab.sweeps.local import Sweep, local_workers
+from clearway_lab.traces.swf import read_swf, write_swf
+from clearway_lab.traces.trace import Trace, TraceJob
 
 MIRA_WEEK = Path(__file__).parents[4] / "shared/traces/mira-2018-wk1.swf.xz"
 
@@ -109,7 +107,7 @@ def test_every_cell_is_there_and_the_report_tells_what_is_not(small_study: realt
     page = as_html(small_study)
     assert "Not found, so left out: mira-2018-wk2.swf.xz" in page
     assert "http" not in page
-    (sentence,) = (each for each in index_report.realtime(small_study) if "left out" in each)
+    (sentence,) = (each for each in realtime_study.found(small_study) if "left out" in each)
     assert sentence == "Not found, so left out: mira-2018-wk2.swf.xz."
     for section in page.split("<h3>")[1:]:
         assert section.index("Boxes: 25 % to 75 %") < section.index("<svg"), "the colours are named beside each figure"

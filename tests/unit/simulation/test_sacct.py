@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.model.errors import TraceError
-from clearway.simulation.traces.sacct import command, parse_sacct, read_sacct
-from clearway.simulation.traces.trace import LARGEST, UNKNOWN, Names
+from clearway_lab.errors import TraceError
+from clearway_lab.traces.sacct import command, parse_sacct, read_sacct
+from clearway_lab.traces.trace import LARGEST, UNKNOWN, Names
 
 ANSWER = """\
 101|bob|phys|batch|COMPLETED|1700000100|1700000160|1700000460|300|10|4|normal|relax
@@ -98,7 +98,7 @@ def test_an_answer_may_be_compressed(tmp_path: Path) -> None:
 def test_it_is_replayed(tmp_path: Path) -> None:
     path = tmp_path / "jobs.txt"
     path.write_text(ANSWER)
-    options = ["simulate", str(path), "--sacct", "--nodes", "4", "--scheduler", "fcfs", "-o", "json"]
+    options = ["lab", "simulate", str(path), "--sacct", "--nodes", "4", "--scheduler", "fcfs", "-o", "json"]
     result = CliRunner().invoke(app, options)
     assert result.exit_code == 0, result.stderr
     made = json.loads(result.stdout)

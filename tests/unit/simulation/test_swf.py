@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clearway.model.errors import TraceError
-from clearway.simulation.traces.swf import parse_swf, read_swf, write_swf
-from clearway.simulation.traces.trace import LARGEST, UNKNOWN, Trace, TraceJob
+from clearway_lab.errors import TraceError
+from clearway_lab.traces.swf import parse_swf, read_swf, write_swf
+from clearway_lab.traces.trace import LARGEST, UNKNOWN, Trace, TraceJob
 from tests.benchmarks.trace_problems import FOLDER
 
 LOG = """\

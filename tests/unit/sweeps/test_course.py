@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from clearway.cli import experiment_reports
-from clearway.cli.progress import LINE_EVERY_S, CourseShown
-from clearway.cli.sweep_options import SweepOptions
-from clearway.experiments.course import LAST_S, Course, expected
-from clearway.experiments.sweeps.base import Answered
+from clearway_lab.commands import reports as experiment_reports
+from clearway_lab.commands.options import SweepOptions
+from clearway_lab.commands.progress import LAST_S, LINE_EVERY_S, Course, CourseShown, expected
+from clearway_lab.sweeps.local import Answered
 
 EXPERIMENTS = ("cosim", "stochastic", "compaction", "drain", "promises", "urgent", "realtime")
 PARTS = {"first": [10.0, 30.0], "second": [60.0]}

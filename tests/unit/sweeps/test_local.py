@@ -17,9 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.experiments.sweeps.base import Answered, Sweep, Task
-from clearway.experiments.sweeps.local import local_workers
-from clearway.model.errors import TraceError
+from clearway_lab.errors import TraceError
+from clearway_lab.sweeps.local import Answered, Sweep, Task, local_workers
 
 T = TypeVar("T")
 
@@ -111,7 +110,7 @@ LONG = """\
 import sys, time
 from pathlib import Path
 from typing import TypeVar
-from clearway.cli.sweep_options import SweepOptions, open_sweep
+from clearway_lab.commands.options import SweepOptions, open_sweep
 from tests.unit.sweeps.test_local import signed
 with open_sweep(SweepOptions(processes=2)) as sweep:
     sweep(signed, [(sys.argv[1],)] * 2, str)

@@ -9,18 +9,20 @@ from html.parser import HTMLParser
 import pytest
 from scipy import stats
 
-from clearway.experiments.stochastic_report import as_csv, as_html, near
-from clearway.experiments.stochastic_study import (
+from clearway.walltime.distributions import TRUNCATED_AT, Continuous
+from clearway.walltime.request_sequence import Strategy
+from clearway_lab.studies.stochastic import (
     Cell,
     StochasticStudy,
+    as_csv,
+    as_html,
     best_stated,
     figure_6,
+    near,
     of_paper,
     over_epsilon,
     table_2,
 )
-from clearway.walltime.distributions import TRUNCATED_AT, Continuous
-from clearway.walltime.request_sequence import Strategy
 
 
 def row(name: str, times: Continuous | None = None) -> list[Cell]:

@@ -2,8 +2,7 @@
 
 import { useEffect, useRef, useState } from "./vendor/hooks.mjs";
 import { duration, now, time, words } from "./format.js";
-import { Job, Said, clean, State, Table, When, html } from "./ui.js";
-import { Operation, operationName } from "./now.js";
+import { Job, Operation, Said, clean, State, Table, When, html, operationName } from "./ui.js";
 
 const ROW = 22;
 const HEAD = 26;

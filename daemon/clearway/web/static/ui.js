@@ -188,3 +188,11 @@ export function Acting() {
 export const useWho = () => useContext(Who);
 const RANKS = ["user", "viewer", "operator", "admin"];
 export const includes = (who, role) => Boolean(who?.name) && RANKS.indexOf(who.role) >= RANKS.indexOf(role);
+
+export function operationName(e) {
+  if (e.kind === "drain" || (e.drain && !e.drain.move)) return `Drain ${e.eviction_id}`;
+  if (e.drain?.move) return `${e.drain.move.kind === "promotion" ? "Promotion" : "Compaction"} ${e.eviction_id}`;
+  return `Eviction ${e.eviction_id}`;
+}
+
+export const Operation = ({ e }) => html`<a href=${`#/evictions/${Number(e.eviction_id)}`}>${operationName(e)}</a>`;

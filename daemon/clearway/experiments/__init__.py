@@ -1,1 +1,0 @@
-"""The papers' studies, their reports and figures, and a site's own replay."""

@@ -1,1 +1,0 @@
-"""Planners to compare with: the papers' own and those of schedulers."""

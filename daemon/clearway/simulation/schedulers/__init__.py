@@ -1,1 +1,0 @@
-"""Schedulers for the simulator: one file each, found through the entry points ``clearway.schedulers``."""

@@ -1,1 +1,0 @@
-"""Recorded workloads: where they come from, and what is added to them."""

@@ -1,0 +1,1 @@
+"""The replay of a recorded workload on a machine of equal nodes."""

@@ -1,0 +1,1 @@
+"""A site's own record again, by the daemon's own cycle."""

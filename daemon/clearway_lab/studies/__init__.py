@@ -1,0 +1,1 @@
+"""The papers' experiments, each with its report."""

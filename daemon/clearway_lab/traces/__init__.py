@@ -1,0 +1,1 @@
+"""Recorded workloads: Standard Workload Format, and what sacct tells."""
