@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from clearway.api.audit_schemas import AuditCheckView, AuditList, audit_view
 from clearway.api.authorization import needs
 from clearway.api.context import Daemon
-from clearway.model.identity import Role
+from clearway.model.requests import Role
 from clearway.store.base import LARGEST_ID
 
 router = APIRouter(prefix="/audit", tags=["audit"], dependencies=[needs(Role.ADMIN)])

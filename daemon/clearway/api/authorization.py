@@ -32,7 +32,7 @@ from clearway.api.logins import LoginRefusedError
 from clearway.api.proxy import ForeignPageError, user_named_by_proxy
 from clearway.config.access import Public
 from clearway.model.errors import SlurmError
-from clearway.model.identity import Identity, Role
+from clearway.model.requests import Identity, Role
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"model": schemas.Problem, "description": "no valid token"},

@@ -21,11 +21,9 @@ from clearway.drain.rolling import preview
 from clearway.execution.node_hold import not_ours_to_drain
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
-from clearway.model.identity import Role
-from clearway.model.orders import DrainOrder, MoveKind
+from clearway.model.orders import DrainOrder, MoveKind, RollingDrain, RollingState
 from clearway.model.report import CycleReport
-from clearway.model.requests import RequestKind
-from clearway.model.rolling import RollingDrain, RollingState
+from clearway.model.requests import RequestKind, Role
 from clearway.relocation.controller import jobs_left
 from clearway.relocation.plan import plan_moves
 from clearway.store.base import LARGEST_ID

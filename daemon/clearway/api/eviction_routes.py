@@ -11,8 +11,8 @@ from clearway.api.context import Daemon
 from clearway.api.filters import JobFilter, UserFilter
 from clearway.api.problems import NOT_FOUND
 from clearway.api.sight import Seen
-from clearway.model.identity import Role
 from clearway.model.operations import STATE_GROUPS, EvictionState
+from clearway.model.requests import Role
 from clearway.store.base import LARGEST_ID
 
 router = APIRouter(prefix="/evictions", tags=["evictions"], dependencies=[needs(Role.USER)])

@@ -15,12 +15,11 @@ from clearway.api.request_routes import Ask
 from clearway.api.sight import Own, Seen, Sight
 from clearway.eligibility.context import PlanningContext
 from clearway.model.cluster import Job, JobState
-from clearway.model.identity import Role
-from clearway.model.involvement import Involvement
 from clearway.model.operations import OperationKind
 from clearway.model.plan import Explanation
+from clearway.model.records import Involvement
 from clearway.model.report import CycleReport
-from clearway.model.requests import RequestKind
+from clearway.model.requests import RequestKind, Role
 from clearway.preemption.save_tests import AGAIN_AFTER, SaveTestRequest, why_not_again
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], dependencies=[needs(Role.USER)])

@@ -16,11 +16,10 @@ from clearway.estimates.costs import lost_work_node_s
 from clearway.estimates.returns import runs_again
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
-from clearway.model.involvement import Involvement
 from clearway.model.operations import OperationKind
 from clearway.model.plan import Choice, Explanation, node_hours
+from clearway.model.records import Involvement, SaveTest
 from clearway.model.report import CycleReport, Waiting
-from clearway.model.save_test import SaveTest
 
 
 @dataclass(frozen=True, slots=True)

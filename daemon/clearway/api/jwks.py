@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clearway.config.access import AccessConfig
-from clearway.config.extras import how_to_install
+from clearway.config.plugins import how_to_install
 from clearway.config.trusted_files import read_trusted
 from clearway.model.errors import ConfigError
 

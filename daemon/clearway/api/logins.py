@@ -23,7 +23,7 @@ from clearway.config.access import AccessConfig
 from clearway.config.configuration import Config
 from clearway.model.clock import Clock
 from clearway.model.cluster import AdminLevel
-from clearway.model.identity import Identity, Role
+from clearway.model.requests import Identity, Role
 from clearway.slurm.identity import EVERYTHING_PRIVATE, claims_of, is_jwt
 
 KEPT_S = 60.0

@@ -11,7 +11,7 @@ from clearway.api.authorization import Asker, needs
 from clearway.api.context import Context, Daemon, Report
 from clearway.api.health_routes import health_of
 from clearway.api.sight import Seen
-from clearway.model.identity import Role
+from clearway.model.requests import Role
 
 router = APIRouter(tags=["now"], dependencies=[needs(Role.USER)])
 

@@ -6,9 +6,9 @@ from pydantic import Field
 
 from clearway.api import schemas as s
 from clearway.api.plan_schemas import Answer
-from clearway.model.identity import Role
 from clearway.model.operations import OperationKind, PreemptionState
 from clearway.model.problem import Action
+from clearway.model.requests import Role
 
 
 class IdentityView(Answer):

@@ -14,9 +14,8 @@ from clearway.api.context import Daemon
 from clearway.api.eviction_routes import EvictionId
 from clearway.api.problems import NOT_FOUND
 from clearway.api.request_routes import OPERATOR, Ask
-from clearway.model.identity import Role
 from clearway.model.operations import OperationKind, Promise
-from clearway.model.requests import RequestKind
+from clearway.model.requests import RequestKind, Role
 from clearway.promise.request import PromiseRequest
 
 router = APIRouter(prefix="/promises", tags=["promises"], dependencies=[needs(Role.VIEWER)])

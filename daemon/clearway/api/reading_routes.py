@@ -13,7 +13,7 @@ from clearway.api.sight import Seen
 from clearway.api.status import read_status
 from clearway.api.status_schemas import StatusView
 from clearway.estimates.run_times import RunKey, advice_on, sentence
-from clearway.model.identity import Role
+from clearway.model.requests import Role
 
 _USER = [needs(Role.USER)]
 snapshot = APIRouter(tags=["cluster"], dependencies=_USER)

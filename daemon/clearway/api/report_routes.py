@@ -10,7 +10,7 @@ from clearway.api.context import Daemon
 from clearway.api.report_schemas import ReportView, report_view
 from clearway.api.sight import Seen
 from clearway.model.durations import parse_duration_s
-from clearway.model.identity import Role
+from clearway.model.requests import Role
 from clearway.model.urgent_report import MOST_CASES
 from clearway.preemption.report import part_of, report
 

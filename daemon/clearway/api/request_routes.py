@@ -14,8 +14,7 @@ from clearway.api.context import Daemon
 from clearway.api.eviction_routes import EvictionId
 from clearway.api.problems import NOT_FOUND
 from clearway.api.sight import Seen
-from clearway.model.identity import Role
-from clearway.model.requests import RequestKind
+from clearway.model.requests import RequestKind, Role
 from clearway.store.base import LARGEST_ID
 from clearway.telemetry.log import get_logger
 

@@ -20,9 +20,9 @@ from clearway.api.context import Daemon
 from clearway.api.status_schemas import StatusView
 from clearway.execution.placement import PREFIX
 from clearway.model.cluster import ClusterSnapshot, Job
-from clearway.model.identity import Identity, Role
 from clearway.model.operations import Eviction, Operation
 from clearway.model.report import CycleReport, Waiting
+from clearway.model.requests import Identity, Role
 
 _WORD = re.compile(r"[\w.@-]+")
 _OTHER = "(not yours)"

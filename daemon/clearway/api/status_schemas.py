@@ -7,7 +7,7 @@ from pydantic import Field
 from clearway.api.plan_schemas import Answer
 from clearway.api.schemas import EvictionSummary, PreemptorView, RollingView
 from clearway.config.configuration import Mode
-from clearway.model.obstacle import ObstacleCode
+from clearway.model.plan import ObstacleCode
 
 
 class StatusView(Answer):

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from clearway.client import TOKEN, TOKEN_FILE, read_token
-from clearway.config.client import ClientConfig
+from clearway.config.access import ClientConfig
 
 _LIMIT_S = 10.0
 

@@ -12,7 +12,7 @@ from clearway.api.tokens import new_token
 from clearway.cli.options import actor
 from clearway.config.configuration import Mode
 from clearway.eligibility.authorization import user_of
-from clearway.model.identity import Role
+from clearway.model.requests import Role
 from clearway.simulation import theta
 
 

@@ -15,9 +15,8 @@ from clearway.cli.source import Source
 from clearway.drain.request import MOST_AT_ONCE, DrainRequest, UndrainRequest, new_request
 from clearway.model.durations import parse_duration_s
 from clearway.model.operations import EvictionState
-from clearway.model.orders import MoveKind, Parallel
+from clearway.model.orders import MoveKind, Parallel, TurnState
 from clearway.model.requests import RequestKind
-from clearway.model.rolling import TurnState
 from clearway.store.base import LARGEST_ID
 
 rolling_app = options.commands("Drains of a few nodes at a time: clearway drain --rolling.")

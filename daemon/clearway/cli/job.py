@@ -22,7 +22,7 @@ from clearway.model.errors import ClearwayError, RequestError
 from clearway.model.operations import OperationKind
 from clearway.model.plan import node_hours
 from clearway.model.problem import Action
-from clearway.model.save_test import SaveTestEnd
+from clearway.model.records import SaveTestEnd
 
 _JOB = "id of the job: Slurm's own number, or 123_4 for a task of an array"
 _LONGEST_TEST_S = 3_700.0  # a little more than the daemon waits at the most

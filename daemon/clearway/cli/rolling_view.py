@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 
 from clearway.api.schemas import RollingList, RollingView
 from clearway.cli.render import Columns, console, listing, print_document, table, visible, when
-from clearway.model.rolling import TurnState
+from clearway.model.orders import TurnState
 from clearway.slurm.parse.hostlist import compress
 
 

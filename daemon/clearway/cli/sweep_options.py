@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from clearway.cli.progress import Progress, replay_bar, sweep_progress, tell
-from clearway.config.extras import how_to_install
+from clearway.config.plugins import how_to_install
 from clearway.experiments.sweeps.base import Sweep, Workers, answered
 from clearway.experiments.sweeps.local import local_workers
 from clearway.model.errors import SimulationError

@@ -14,7 +14,7 @@ from clearway.config.configuration import Config
 from clearway.model.audit import Audited, AuditKind
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ConfigError
-from clearway.model.identity import Role
+from clearway.model.requests import Role
 
 _LONGEST = timedelta(days=3_660)
 

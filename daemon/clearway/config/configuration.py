@@ -10,15 +10,12 @@ from typing import Literal, Self
 
 from pydantic import ValidationError, field_validator, model_validator
 
-from clearway.config.access import AccessConfig, ApiConfig
+from clearway.config.access import AccessConfig, ApiConfig, ClientConfig, SlurmConfig
 from clearway.config.budget import BudgetConfig
-from clearway.config.client import ClientConfig
-from clearway.config.faults import printable, told
-from clearway.config.fields import Count, Finite, Names, Period, Positive, Weight
+from clearway.config.fields import Count, Finite, Names, Period, Positive, Weight, printable, told
 from clearway.config.fields import Section as _Section
 from clearway.config.fields import key as _key
 from clearway.config.notify import NotifyConfig
-from clearway.config.slurm import SlurmConfig
 from clearway.model.durations import Duration
 from clearway.model.errors import ConfigError
 

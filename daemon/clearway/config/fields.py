@@ -1,8 +1,14 @@
-"""What the sections of the configuration are made of."""
+"""What the sections of the configuration are made of, and what is wrong with one, in words for administrators.
 
-from typing import Annotated, Any
+Every wrong key has one line.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import ErrorDetails
 
 from clearway.model.durations import Duration
 
@@ -22,3 +28,88 @@ Positive = Annotated[Finite, Field(gt=0)]
 Period = Annotated[Duration, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Weight = Annotated[float, Field(ge=0, le=1_000)]
+
+
+_SHOWN = 60  # characters of a wrong value
+_KINDS = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a number",
+    "string": "text in quotes",
+    "path": "a path in quotes",
+}
+
+
+def told(error: ErrorDetails, model: type[BaseModel]) -> str:
+    """``section.key: what it must be``; ``model`` is what the whole file should have been."""
+    place = error["loc"]
+    key = ".".join(printable(str(part)) for part in place) or "(top level)"
+    return f"{key}: {printable(_what(error, model))}"
+
+
+def printable(text: str) -> str:
+    """One line, whatever a file may hold."""
+    return text if text.isprintable() else ascii(text)
+
+
+def _what(error: ErrorDetails, model: type[BaseModel]) -> str:
+    kind, given, limits = error["type"], error["input"], error.get("ctx", {})
+    match kind:
+        case "extra_forbidden":
+            return f"unknown key{_meant(error['loc'], model)}"
+        case "enum" | "literal_error":
+            return f"must be {limits['expected']}, not {_shown(given)}"
+        case "greater_than":
+            return f"must be more than {limits['gt']}, not {_shown(given)}"
+        case "greater_than_equal":
+            return f"must be at least {limits['ge']}, not {_shown(given)}"
+        case "less_than":
+            return f"must be less than {limits['lt']}, not {_shown(given)}"
+        case "less_than_equal":
+            return f"must be at most {limits['le']}, not {_shown(given)}"
+        case "tuple_type" | "list_type":
+            return _list_wanted(str(error["loc"][-1]), given)
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"must be a section, not {_shown(given)}"
+    if (wanted := _KINDS.get(kind.partition("_")[0])) is not None:
+        return f"must be {wanted}, not {_shown(given)}"
+    return error["msg"].removeprefix("Value error, ")
+
+
+def _list_wanted(key: str, given: object) -> str:
+    if isinstance(given, Mapping):
+        return f"write [[{key}]], in two brackets: there may be several"
+    if isinstance(given, str) and key != "preemptors":
+        return f'must be a list: ["{given[:_SHOWN]}"]'
+    return f"must be a list, not {_shown(given)}"
+
+
+def _meant(place: Iterable[int | str], model: type[BaseModel]) -> str:
+    """The known key that looks most like it."""
+    *above, wrong = place
+    section: type[BaseModel] | None = model
+    for part in above:
+        section = section if isinstance(part, int) else _subsection(section, part)
+        if section is None:
+            return ""
+    close = difflib.get_close_matches(str(wrong), section.model_fields if section else (), 1)
+    return f"; is {close[0]} meant?" if close else ""
+
+
+def _subsection(model: type[BaseModel] | None, key: str) -> type[BaseModel] | None:
+    field = model.model_fields.get(key) if model is not None else None
+    annotation: Any = None if field is None else field.annotation
+    found = [each for each in (annotation, *get_args(annotation)) if isinstance(each, type)]
+    return next((each for each in found if issubclass(each, BaseModel)), None)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict | list):
+        return "a section" if isinstance(value, dict) else "a list"
+    if isinstance(value, int) and abs(value) >= 10**_SHOWN:
+        return "a number of more than 60 digits"
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

@@ -13,7 +13,7 @@ from functools import partial
 from clearway.model.clock import Clock
 from clearway.model.errors import ClearwayError
 from clearway.model.events import Emit, HandlingFailed
-from clearway.model.quarantine import Quarantined, Subject, T, described
+from clearway.model.report import Quarantined, Subject, T, described
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0

@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 from clearway.model.errors import CycleEndedError
 from clearway.model.operations import Operation, Preemption
+from clearway.model.orders import RollingDrain
 from clearway.model.plan import Explanation
-from clearway.model.quarantine import Quarantined
 from clearway.model.records import CheckpointRecord, RestartRecord
-from clearway.model.report import CycleReport
-from clearway.model.rolling import RollingDrain
+from clearway.model.report import CycleReport, Quarantined
 
 
 class PlanMade(NamedTuple):

@@ -43,7 +43,7 @@ from clearway.model.audit import Audited, AuditKind
 from clearway.model.errors import StoreError
 from clearway.model.operations import EvictionState
 from clearway.model.requests import RequestResult
-from clearway.store import audit_rows, migrate
+from clearway.store import migrate, request_rows
 from clearway.store.database import Database
 from clearway.store.tables import EVICTIONS, KEPT_VALUES, LEASES, METADATA, REQUESTS
 
@@ -150,7 +150,7 @@ def restore(database: Database, file: Path, now: datetime, *, actor: str, force:
         about = {"file": file.name, "sha256": backup.sha256, "made_at": backup.made_at.isoformat(), "forced": force}
         replaced_audit = {key: before[key] for key in ("audit_entries", "audit_head") if key in before}
         audited = Audited(at=now, actor=actor, kind=AuditKind.RESTORE, about=about | replaced_audit)
-        audit_rows.append(connection, audited)
+        request_rows.audit(connection, audited)
     return replaced
 
 

@@ -7,19 +7,14 @@ from typing import Any, Generic, Protocol
 
 from clearway.estimates.history import HistoryStore
 from clearway.model.audit import AuditCheck, Audited, AuditRow
-from clearway.model.case import Case
-from clearway.model.involvement import Involvement
-from clearway.model.leadership import Leader, Lease
 from clearway.model.notice import Channel, Notice, Waiting
 from clearway.model.operations import EvictionState, Operation, OperationKind, Usage
-from clearway.model.orders import MoveKind
+from clearway.model.orders import MoveKind, RollingDrain, RollingState
 from clearway.model.plan import Explanation, OperationPlan
+from clearway.model.records import Involvement, Leader, Lease, Loop, SaveTest, StepLog, StepRecord, Taking
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
-from clearway.model.rolling import RollingDrain, RollingState
-from clearway.model.save_test import SaveTest
-from clearway.model.steps import StepLog, StepRecord
-from clearway.model.taking import Loop, Taking
 from clearway.model.transitions import O
+from clearway.model.urgent_report import Case
 
 # Small values that the daemon stores: see ``Store.set_value``.
 HALTED = "halted"  # who has halted the daemon; empty where it is not halted
@@ -218,7 +213,7 @@ class Store(HistoryStore, Protocol):
     ) -> tuple[RollingDrain, ...]:
         """Newest first; ``state``: those in this state alone."""
 
-    def create_save_test(self, test: SaveTest) -> None:
+    def create_save_test(self, test: SaveTest) -> SaveTest:
         """Store the intent of a test."""
 
     def keep_save_test(self, test: SaveTest) -> None:

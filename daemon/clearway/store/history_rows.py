@@ -27,7 +27,6 @@ _TABLES: dict[type, tuple[Table, str]] = {
 
 
 def write(connection: Connection, record: Record) -> bool:
-    """Insert, or replace the row of the same key; whether it is new."""
     table, values = _TABLES[type(record)][0], dataclasses.asdict(record)
     keys = [column.name for column in table.primary_key]
     same = and_(*(table.c[name] == values[name] for name in keys))

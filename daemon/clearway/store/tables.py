@@ -13,14 +13,13 @@ from typing import Any
 from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, Table
 
 from clearway.model.claims import Restart
-from clearway.model.leadership import LeaderEnd
 from clearway.model.notice import Channel, NoticeKind
 from clearway.model.operations import EvictionState, OperationKind, PreemptionState
+from clearway.model.orders import RollingState
 from clearway.model.outcome import OutcomeCode
 from clearway.model.problem import Action
-from clearway.model.records import CheckpointOutcome
+from clearway.model.records import CheckpointOutcome, LeaderEnd
 from clearway.model.requests import RequestResult
-from clearway.model.rolling import RollingState
 from clearway.store.types import ID_LENGTH, TABLE_OPTIONS, Figure, LongText, Name, UtcDateTime, word
 
 # Every constraint has a name, so that a later migration can change it on all three databases.

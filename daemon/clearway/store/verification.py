@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, func, inspect, select, text
 
 from clearway.model.errors import StoreError
-from clearway.store import audit_rows, migrate, preemption_rows, rows
+from clearway.store import migrate, preemption_rows, request_rows, rows
 from clearway.store.database import Database
 from clearway.store.plan_rows import COLUMNS, PRESENT, parts_of, plan_from
 from clearway.store.tables import EVICTIONS, METADATA, PLANS
@@ -30,7 +30,7 @@ def faults(database: Database) -> list[str]:
         found = [*_damage(connection), *_schema(connection)]
         if not found:
             found = [*_references(connection), *_documents(connection)]
-            if fault := audit_rows.check(connection).fault:
+            if fault := request_rows.check_audit(connection).fault:
                 found.append(f"The audit trail is broken: {fault}")
         return found
 

@@ -12,7 +12,7 @@ from clearway.api.schemas import EvictionList, EvictionSummary, StepView
 from clearway.cli import eviction_view, plan_view, render
 from clearway.model.operations import EvictionState
 from clearway.model.plan import Choice, NoPlan, Verdict
-from clearway.model.steps import StepRecord
+from clearway.model.records import StepRecord
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, eviction, job, plan, urgent_job
 
