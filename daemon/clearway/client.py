@@ -19,10 +19,9 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from clearway.api.audit_schemas import AuditCheckView, AuditList, AuditView
 from clearway.api.job_schemas import JobView
 from clearway.api.plan_schemas import ExplanationView, VerdictList, VerdictView
-from clearway.api.report_schemas import ReportView
+from clearway.api.report_schemas import AuditCheckView, AuditList, AuditView, ReportView
 from clearway.api.schemas import (
     CalibrationView,
     EvictionList,

@@ -1,5 +1,6 @@
 """What the routes need of the daemon, and nothing more of it."""
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -8,19 +9,58 @@ from fastapi import Depends, HTTPException, Request
 
 from clearway.api.feed import Feed
 from clearway.api.logins import Logins
-from clearway.api.refusals import Refusals
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.learning import History
 from clearway.estimates.run_times import RunKey, RunRecord
+from clearway.model.audit import Audited, AuditKind
 from clearway.model.clock import Clock
 from clearway.model.cluster import Job
+from clearway.model.errors import StoreError
 from clearway.model.problem import Action
 from clearway.model.report import CycleReport
 from clearway.planning.base import Planner
 from clearway.store.base import Store
 from clearway.telemetry.metrics import Metrics
+
+MOST = 5
+WINDOW_S = 600.0
+_LONGEST = 200  # characters of what a caller chose
+
+
+@dataclass
+class Refusals:
+    """Safe for several threads. ``count`` is told every one, by its reason: token or role."""
+
+    store: Store
+    clock: Clock
+    count: Callable[[str], None] = lambda _: None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _began_s: float | None = None  # of the present window
+    _inside: int = 0
+    _unrecorded: int = 0
+
+    def note(self, reason: str, why: str, *, actor: str, peer: str, path: str) -> None:
+        """A database that does not answer makes no refusal an admission, and none an error: it stays unrecorded."""
+        self.count(reason)
+        with self._lock:
+            now_s = self.clock.monotonic()
+            if self._began_s is None or now_s - self._began_s >= WINDOW_S:
+                self._began_s, self._inside = now_s, 0
+            if self._inside >= MOST:
+                self._unrecorded += 1
+                return
+            self._inside += 1
+            more, self._unrecorded = self._unrecorded, 0
+        about = {"reason": reason, "why": why[:_LONGEST], "peer": peer[:_LONGEST], "path": path[:_LONGEST]}
+        if more:
+            about |= {"more_before": str(more)}
+        try:
+            self.store.audit(Audited(at=self.clock.now(), actor=actor, kind=AuditKind.REFUSED, about=about))
+        except StoreError:
+            with self._lock:
+                self._unrecorded += more + 1
 
 
 class Pulse:

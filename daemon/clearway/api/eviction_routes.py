@@ -8,8 +8,7 @@ from fastapi import APIRouter, HTTPException, Path, Query
 from clearway.api import plan_schemas, schemas, views
 from clearway.api.authorization import needs
 from clearway.api.context import Daemon
-from clearway.api.filters import JobFilter, UserFilter
-from clearway.api.problems import NOT_FOUND
+from clearway.api.forms import NOT_FOUND, JobFilter, UserFilter
 from clearway.api.sight import Seen
 from clearway.model.operations import STATE_GROUPS, EvictionState
 from clearway.model.requests import Role

@@ -1,6 +1,7 @@
-"""Read: the cluster as the newest snapshot shows it, the preemptors that wait, and what has been learned of jobs."""
+"""Read: the cluster, the preemptors that wait, what has been learned, the report on urgent jobs, the audit trail."""
 
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
@@ -8,12 +9,17 @@ from fastapi import APIRouter, HTTPException, Query
 from clearway.api import schemas, views
 from clearway.api.authorization import needs
 from clearway.api.context import Daemon, Report
-from clearway.api.filters import JobFilter, UserFilter
+from clearway.api.forms import JobFilter, UserFilter
+from clearway.api.report_schemas import AuditCheckView, AuditList, ReportView, audit_view, report_view
 from clearway.api.sight import Seen
-from clearway.api.status import read_status
 from clearway.api.status_schemas import StatusView
+from clearway.api.views import read_status
 from clearway.estimates.run_times import RunKey, advice_on, sentence
+from clearway.model.durations import parse_duration_s
 from clearway.model.requests import Role
+from clearway.model.urgent_report import MOST_CASES
+from clearway.preemption.report import part_of, report
+from clearway.store.base import LARGEST_ID
 
 _USER = [needs(Role.USER)]
 snapshot = APIRouter(tags=["cluster"], dependencies=_USER)
@@ -102,3 +108,46 @@ def walltime_advice(
     if found is None:
         raise HTTPException(404, f"no job {name!r} of user {user!r} has been seen to end")
     return schemas.WalltimeAdviceView(user=user, app=name, advice=sentence(found), **asdict(found))
+
+
+urgent = APIRouter(tags=["evictions"], dependencies=[needs(Role.USER)])
+
+
+@urgent.get("/report")
+def urgent_report(
+    daemon: Daemon,
+    seen: Seen,
+    since: Annotated[str, Query(max_length=40, description="how far to look back, such as 7d or 12h")] = "7d",
+) -> ReportView:
+    """What Clearway did or would have done for urgent jobs, what happened, and what Slurm's own rule would lose."""
+    now = daemon.clock.now()
+    try:
+        at = now - timedelta(seconds=parse_duration_s(since))
+    except ValueError as error:
+        raise HTTPException(422, f"since: {error}") from None
+    found = daemon.store.cases_since(at, MOST_CASES + 1)
+    told, user = found[:MOST_CASES], seen.own_alone
+    if user is not None:
+        told = tuple(part for case in told if (part := part_of(case, user)) is not None)
+    return report_view(report(told, at, now, more=len(found) > MOST_CASES), complete=user is None)
+
+
+trail = APIRouter(prefix="/audit", tags=["audit"], dependencies=[needs(Role.ADMIN)])
+
+
+@trail.get("")
+def audit(
+    daemon: Daemon,
+    limit: Annotated[int, Query(ge=1, le=100, description="maximum number of entries")] = 50,
+    before: Annotated[int | None, Query(ge=1, le=LARGEST_ID, description="entries of lower numbers alone")] = None,
+) -> AuditList:
+    """Who asked for what, what came of it, changes of the configuration, and refusals; newest first."""
+    found = daemon.store.audit_trail(limit=limit + 1, before=before)
+    items = tuple(audit_view(row) for row in found[:limit])
+    return AuditList(items=items, next_before=items[-1].sequence if len(found) > limit else None)
+
+
+@trail.get("/check")
+def check(daemon: Daemon) -> AuditCheckView:
+    """Follow the chain of hashes from the first entry to the last; it takes a second for 100,000 entries."""
+    return AuditCheckView.model_validate(daemon.store.check_audit())

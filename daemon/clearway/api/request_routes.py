@@ -12,7 +12,7 @@ from clearway.api import schemas, views
 from clearway.api.authorization import Actor, needs
 from clearway.api.context import Daemon
 from clearway.api.eviction_routes import EvictionId
-from clearway.api.problems import NOT_FOUND
+from clearway.api.forms import NOT_FOUND
 from clearway.api.sight import Seen
 from clearway.model.requests import RequestKind, Role
 from clearway.store.base import LARGEST_ID

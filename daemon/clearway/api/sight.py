@@ -12,7 +12,6 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, HTTPException
 
-from clearway.api import now_schemas, now_views
 from clearway.api import plan_schemas as p
 from clearway.api import schemas as s
 from clearway.api.authorization import Asker
@@ -142,14 +141,6 @@ class Sight:
     def involvement(self, load: Callable[[], Operation]) -> Own:
         """As ``of_operation``, for an operation that is loaded only where its jobs' names matter."""
         return self._own(()) if self.all("jobs") else self.of_operation(load())
-
-    def operations_now(self, report: CycleReport) -> Iterable[now_schemas.OperationNow]:
-        """What is planned and under way, without what is nothing of the asker's."""
-        for e in report.open_evictions:
-            own = self.of_operation(e)
-            if own.jobs is None or own.jobs or e.subject.user == self.asker.name:
-                jobs = (each for each in now_views.job_progress(e) if own.has(each.job_id))
-                yield own.summary(now_views.operation_now(e, jobs))
 
     def waiting(self, report: CycleReport) -> list[Waiting]:
         """The urgent jobs of the asker, and those that the asker's jobs leave for."""

@@ -8,8 +8,11 @@ from typing import Any, TypeVar
 
 from clearway.api import plan_schemas as p
 from clearway.api import schemas as s
-from clearway.config.configuration import Config
+from clearway.api.status_schemas import StatusView
+from clearway.config.configuration import Config, DaemonConfig
 from clearway.estimates.learning import History
+from clearway.execution.breaker import BREAKER
+from clearway.execution.gate import Gate
 from clearway.execution.placement import placement_name
 from clearway.model.claims import read_claims
 from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Preemption, Promise, Relocation
@@ -29,7 +32,7 @@ from clearway.model.plan import (
 from clearway.model.problem import Option
 from clearway.model.records import Key
 from clearway.model.report import CycleReport, Waiting
-from clearway.store.base import Store
+from clearway.store.base import BACKEND, PAUSED, STATUS, Store
 
 MOST_SKIPPED = 50
 _NO_ORDER = DrainOrder(nodes=(), actor="")
@@ -245,3 +248,49 @@ def _application(key: Key, history: History, now: datetime) -> s.ApplicationCali
         failures_in_a_row=history.failures_in_a_row(*key),
         expected_s=None if estimate is None else estimate.checkpoint_s,
     )
+
+
+MOST_WAITING = 100
+
+
+def read_status(
+    store: Store, now: datetime, config: DaemonConfig, operations: Sequence[Operation] | None = None
+) -> StatusView:
+    """``now`` counts where the database has no clock of its own; ``operations``: the open ones, where they are known.
+
+    Raises:
+        StoreError: when the database does not answer.
+    """
+    now = store.server_time() or now
+    kept: dict[str, Any] = store.get_value(STATUS) or {}
+    beat, newest = store.sign_of_life(), next(iter(store.leaders(limit=1)), None)
+    age_s = None if beat is None else max(0.0, (now - beat).total_seconds())
+    # A lease that is over lets no daemon act, and one that lives renews it three times as often.
+    leads = newest is not None and newest.ended is None and age_s is not None and age_s <= config.lease
+    ended_at = None if newest is None or newest.ended_at is None else newest.ended_at
+    found = store.open_evictions() if operations is None else operations
+    return StatusView(
+        running=leads,
+        not_running_since=None if leads else ended_at or beat,
+        mode=kept.get("mode"),
+        leader=newest.owner if leads and newest is not None else None,
+        last_heartbeat=beat,
+        heartbeat_age_s=age_s,
+        backend=store.get_value(BACKEND),
+        backend_why=kept.get("backend_why", ""),
+        slurm_version=kept.get("slurm_version", ""),
+        only_observes=kept.get("only_observes", ""),
+        paused=bool(store.get_value(PAUSED)),
+        stopped=(store.get_value(BREAKER) or {}).get("stopped", ""),
+        halted=Gate(store, config.halt_file).closed(),
+        waiting_preemptors=kept.get("waiting_preemptors", 0),
+        waiting=tuple(_waiting(each, now) for each in kept.get("waiting", ())),
+        left_to_slurm=kept.get("left_to_slurm", {}),
+        open_evictions=tuple(eviction_summary(each, s.EvictionSummary) for each in found),
+        rolling_drains=tuple(view(s.RollingView, each, each.order) for each in store.open_rolling_drains()),
+    )
+
+
+def _waiting(kept: dict[str, Any], now: datetime) -> s.PreemptorView:
+    left_s = (datetime.fromisoformat(kept["deadline"]) - now).total_seconds()
+    return s.PreemptorView.model_validate(kept | {"left_s": left_s})

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from clearway.api.audit_schemas import AuditView
+from clearway.api.report_schemas import AuditView
 from clearway.cli import options, render
 from clearway.cli.source import Source
 from clearway.model.audit import AuditKind

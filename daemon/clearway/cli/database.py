@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 
-from clearway.api import audit_schemas, schemas, views
+from clearway.api import report_schemas, schemas, views
 from clearway.api.plan_schemas import ExplanationView, VerdictView
 from clearway.api.report_schemas import ReportView, report_view
-from clearway.api.status import read_status
 from clearway.api.status_schemas import StatusView
+from clearway.api.views import read_status
 from clearway.cli import dry_run, options
 from clearway.config.configuration import Config
 from clearway.drain.request import DrainRequest
@@ -99,12 +99,12 @@ class Database:
             raise DrainError(f"no rolling drain {rolling_id}")
         return views.view(schemas.RollingView, found, found.order)
 
-    def audit(self, limit: int, kind: AuditKind | None, actor: str | None) -> tuple[audit_schemas.AuditView, ...]:
-        found: list[audit_schemas.AuditView] = []
+    def audit(self, limit: int, kind: AuditKind | None, actor: str | None) -> tuple[report_schemas.AuditView, ...]:
+        found: list[report_schemas.AuditView] = []
         for row in self._trail():
             document = row.document()
             if (kind is None or document.get("kind") == kind) and (actor is None or document.get("actor") == actor):
-                found.append(audit_schemas.audit_view(row))
+                found.append(report_schemas.audit_view(row))
                 if len(found) == limit:
                     break
         return tuple(found)
@@ -116,8 +116,8 @@ class Database:
             yield from page
             before = page[-1].sequence
 
-    def audit_check(self) -> audit_schemas.AuditCheckView:
-        return audit_schemas.AuditCheckView.model_validate(self.store.check_audit())
+    def audit_check(self) -> report_schemas.AuditCheckView:
+        return report_schemas.AuditCheckView.model_validate(self.store.check_audit())
 
     def what_if(self, nodes: int, max_delay_s: float, partition: str | None) -> schemas.WhatIfView:
         return views.what_if_view(options.now(), dry_run.eviction(self.config, nodes, max_delay_s, partition))

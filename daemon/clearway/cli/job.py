@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from clearway.api.filters import JOB_ID
+from clearway.api.forms import JOB_ID
 from clearway.api.job_schemas import IfUrgentView, JobOperationView, JobRole, JobView, SavingView
 from clearway.api.schemas import PreemptionView, RequestView, WhatIfView
 from clearway.cli import options, render, sbatch

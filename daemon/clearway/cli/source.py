@@ -2,9 +2,8 @@
 
 from typing import Protocol
 
-from clearway.api.audit_schemas import AuditCheckView, AuditView
 from clearway.api.plan_schemas import ExplanationView, VerdictView
-from clearway.api.report_schemas import ReportView
+from clearway.api.report_schemas import AuditCheckView, AuditView, ReportView
 from clearway.api.schemas import (
     CalibrationView,
     EvictionList,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.api.refusals import MOST, WINDOW_S
+from clearway.api.context import MOST, WINDOW_S
 from clearway.model.audit import Audited, AuditKind
 from clearway.model.errors import StoreError
 from clearway.model.requests import Role
