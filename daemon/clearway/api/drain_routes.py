@@ -22,7 +22,7 @@ from clearway.drain.rolling import preview
 from clearway.execution.node_hold import not_ours_to_drain
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
-from clearway.model.operations import OperationKind, Promise
+from clearway.model.operations import Promise
 from clearway.model.orders import DrainOrder, MoveKind, RollingDrain, RollingState
 from clearway.model.report import CycleReport
 from clearway.model.requests import RequestKind, Role
@@ -139,16 +139,13 @@ def rolling_drains(
     offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of newest rolling drains to skip")] = 0,
 ) -> schemas.RollingList:
     """Rolling drains, newest first."""
-    found = daemon.store.rolling_drains(state=state, limit=limit + 1, offset=offset)
-    items = tuple(views.view(schemas.RollingView, each, each.order) for each in found[:limit])
-    return schemas.RollingList(items=items, next_offset=offset + limit if len(found) > limit else None)
+    return views.rolling_list(daemon.store, limit, offset, state)
 
 
 @rolling.get("/{rolling_id:rolling}", responses=NOT_FOUND)
 def rolling_drain(daemon: Daemon, rolling_id: RollingId) -> schemas.RollingView:
     """One rolling drain, with the turn of each of its nodes."""
-    found = _existing(daemon, rolling_id)
-    return views.view(schemas.RollingView, found, found.order)
+    return views.rolling_view(_existing(daemon, rolling_id))
 
 
 @rolling.post("/{rolling_id}/cancel", status_code=202, dependencies=[OPERATOR], responses=NOT_FOUND)
@@ -193,9 +190,7 @@ def promises(
     offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of newest promises to skip")] = 0,
 ) -> schemas.EvictionList:
     """Promises, the newest first; /evictions/{eviction_id} has more of each."""
-    found = daemon.store.evictions(kind=OperationKind.PROMISE, limit=limit + 1, offset=offset)
-    items = tuple(views.eviction_summary(each, schemas.EvictionSummary) for each in found[:limit])
-    return schemas.EvictionList(items=items, next_offset=offset + limit if len(found) > limit else None)
+    return views.promise_list(daemon.store, limit, offset)
 
 
 @promised.delete("/{eviction_id}", name="cancel", status_code=202, dependencies=[OPERATOR], responses=NOT_FOUND)

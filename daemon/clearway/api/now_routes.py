@@ -16,7 +16,7 @@ from clearway.api.health_routes import health_of
 from clearway.api.sight import Seen, Sight
 from clearway.api.views import eviction_summary, view
 from clearway.model.cluster import ClusterSnapshot, Node
-from clearway.model.operations import Drain, Eviction, Operation, Promise, Relocation
+from clearway.model.operations import Drain, Eviction, Operation, Preemption, Promise
 from clearway.model.report import CycleReport
 from clearway.model.requests import Role
 from clearway.slurm.parse.hostlist import compress, expand
@@ -51,24 +51,29 @@ def node_map(report: CycleReport, operations: Iterable[Operation]) -> n.NodeMap:
     return n.NodeMap(names=base.folded, states=base.states, uses="".join(uses.get(x, _NOTHING) for x in base.names))
 
 
-def _uses(e: Operation) -> Iterable[tuple[str, str]]:
+def _uses(e: Operation) -> Iterator[tuple[str, str]]:
     """Later ones count: a node that is held and that a job still leaves is one that a job leaves."""
-    if e.state.terminal:
-        return
-    if isinstance(e, Eviction | Promise):
-        held = "h" if e.state.before_start else "r" if e.state.acting else _NOTHING
-        if e.state.acting:
-            yield from ((name, held) for name in e.plan.placement_nodes)
-        leaves = "l" if e.state.acting else "w"
-    else:
-        leaves = "d" if isinstance(e, Drain) else "m"
-        if e.state.acting and isinstance(e, Drain | Relocation):
-            yield from ((name, leaves) for name in e.drained_nodes)
-        leaves = "l" if e.state.acting else "w"
-    for each in e.preemptions:
-        on_nodes = each.vacated_at is None and not each.state.terminal
-        if on_nodes and not (e.state.acting and e.state.undoing and each.state.cancellable):
+    if e.state.acting:
+        nodes, use = _kept_nodes(e)
+        yield from ((name, use) for name in nodes)
+    leaves = "l" if e.state.acting else "w"
+    for each in () if e.state.terminal else e.preemptions:
+        if _leaves(each, e):
             yield from ((name, leaves) for name in each.job.nodes)
+
+
+def _kept_nodes(e: Operation) -> tuple[tuple[str, ...], str]:
+    """The nodes that an operation keeps for its goal, and how the map shows them."""
+    if isinstance(e, Eviction | Promise):
+        return e.plan.placement_nodes, "h" if e.state.before_start else "r"
+    return e.drained_nodes, "d" if isinstance(e, Drain) else "m"
+
+
+def _leaves(p: Preemption, e: Operation) -> bool:
+    """Whether the job still has its nodes, and leaves them or would."""
+    if p.vacated_at is not None or p.state.terminal:
+        return False
+    return not (e.state.acting and e.state.undoing and p.state.cancellable)
 
 
 @dataclass(frozen=True, slots=True)

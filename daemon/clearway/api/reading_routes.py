@@ -71,9 +71,7 @@ def leaders(
     offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of leaders to skip")] = 0,
 ) -> schemas.LeaderList:
     """The daemons that have acted on this database, newest first."""
-    found = daemon.store.leaders(limit=limit + 1, offset=offset)
-    items = tuple(schemas.LeaderView.model_validate(each) for each in found[:limit])
-    return schemas.LeaderList(items=items, next_offset=offset + limit if len(found) > limit else None)
+    return views.leader_list(daemon.store, limit, offset)
 
 
 @learned.get("/calibration", tags=["calibration"])

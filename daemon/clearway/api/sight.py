@@ -142,32 +142,30 @@ class Sight:
         """As ``of_operation``, for an operation that is loaded only where its jobs' names matter."""
         return self._own(()) if self.all("jobs") else self.of_operation(load())
 
+    def _left_for(self, operations: Iterable[Operation]) -> frozenset[str]:
+        """The jobs that jobs of the asker leave for."""
+        return frozenset(e.subject.job_id for e in operations if self.of_operation(e).jobs)
+
     def waiting(self, report: CycleReport) -> list[Waiting]:
         """The urgent jobs of the asker, and those that the asker's jobs leave for."""
         if self.all("jobs"):
             return list(report.waiting)
-        left_for = {e.subject.job_id for e in report.open_evictions if self.of_operation(e).jobs}
-        user = self.asker.name
+        left_for, user = self._left_for(report.open_evictions), self.asker.name
         return [
             each for each in report.waiting if each.preemptor.job.user == user or each.preemptor.job.job_id in left_for
         ]
 
     def status(self, status: StatusView, operations: Sequence[Operation]) -> StatusView:
-        """As ``waiting``, but for sentences; what serves the asker or takes from the asker; no rolling drains."""
+        """What waits as ``waiting`` has it, without sentences; the asker's operations; no rolling drains."""
         if self.asker.role.includes(Role.VIEWER):
             return status
-        user, everybody = self.asker.name, self.all("jobs")
-        own = {e.eviction_id: self.of_operation(e) for e in operations}
-        left_for = {e.subject.job_id for e in operations if own[e.eviction_id].jobs}
-        shown = {e.eviction_id for e in operations if everybody or own[e.eviction_id].jobs or e.subject.user == user}
-        waiting = [each for each in status.waiting if everybody or each.user == user or each.job_id in left_for]
-        cut = {
-            "open_evictions": tuple(
-                own[each.eviction_id].summary(each) for each in status.open_evictions if each.eviction_id in shown
-            ),
-            "waiting": tuple(each if everybody else each.model_copy(update={"why": ""}) for each in waiting),
-            "rolling_drains": (),
-        }
+        parts = {e.eviction_id: part for e in operations if (part := self.part_of(e)) is not None}
+        told = (parts[each.eviction_id].summary(each) for each in status.open_evictions if each.eviction_id in parts)
+        cut: dict[str, object] = {"open_evictions": tuple(told), "rolling_drains": ()}
+        if not self.all("jobs"):
+            left_for, user = self._left_for(operations), self.asker.name
+            own = (each for each in status.waiting if each.user == user or each.job_id in left_for)
+            cut["waiting"] = tuple(each.model_copy(update={"why": ""}) for each in own)
         return status.model_copy(update=cut)
 
 

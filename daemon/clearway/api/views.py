@@ -1,7 +1,7 @@
 """From the product's records to the API's answers."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -15,8 +15,17 @@ from clearway.execution.breaker import BREAKER
 from clearway.execution.gate import Gate
 from clearway.execution.placement import placement_name
 from clearway.model.claims import read_claims
-from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Preemption, Promise, Relocation
-from clearway.model.orders import DrainOrder, RelocationOrder
+from clearway.model.operations import (
+    Drain,
+    Eviction,
+    EvictionState,
+    Operation,
+    OperationKind,
+    Preemption,
+    Promise,
+    Relocation,
+)
+from clearway.model.orders import DrainOrder, RelocationOrder, RollingDrain, RollingState
 from clearway.model.plan import (
     Alternative,
     Choice,
@@ -38,6 +47,7 @@ MOST_SKIPPED = 50
 _NO_ORDER = DrainOrder(nodes=(), actor="")
 
 A = TypeVar("A", bound=p.Answer)
+R = TypeVar("R")
 S = TypeVar("S", bound=s.EvictionSummary)
 P = TypeVar("P", bound=p.PlanView)
 
@@ -51,6 +61,30 @@ def view(schema: type[A], *records: object, **own: object) -> A:
         if hasattr(record, name)
     }
     return schema.model_validate(found | own)
+
+
+def page(schema: type[A], found: Sequence[R], shown: Callable[[R], object], limit: int, offset: int = 0) -> A:
+    """The first ``limit`` of what was found, one more than that if there are more: then the next page has an offset."""
+    more = len(found) > limit
+    return view(schema, items=tuple(map(shown, found[:limit])), next_offset=offset + limit if more else None)
+
+
+def promise_list(store: Store, limit: int, offset: int = 0) -> s.EvictionList:
+    found = store.evictions(kind=OperationKind.PROMISE, limit=limit + 1, offset=offset)
+    return page(s.EvictionList, found, summary, limit, offset)
+
+
+def rolling_list(store: Store, limit: int, offset: int = 0, state: RollingState | None = None) -> s.RollingList:
+    found = store.rolling_drains(state=state, limit=limit + 1, offset=offset)
+    return page(s.RollingList, found, rolling_view, limit, offset)
+
+
+def rolling_view(rolling: RollingDrain) -> s.RollingView:
+    return view(s.RollingView, rolling, rolling.order)
+
+
+def leader_list(store: Store, limit: int, offset: int = 0) -> s.LeaderList:
+    return page(s.LeaderList, store.leaders(limit=limit + 1, offset=offset), s.LeaderView.model_validate, limit, offset)
 
 
 def cluster_view(report: CycleReport, config: Config, backend: str) -> s.ClusterView:
@@ -178,6 +212,10 @@ def eviction_view(e: Operation, store: Store) -> s.EvictionView:
     )
 
 
+def summary(e: Operation) -> s.EvictionSummary:
+    return eviction_summary(e, s.EvictionSummary)
+
+
 def eviction_summary(e: Operation, schema: type[S], **more: object) -> S:
     started = e.started_at
     return view(
@@ -253,42 +291,52 @@ def _application(key: Key, history: History, now: datetime) -> s.ApplicationCali
 MOST_WAITING = 100
 
 
+# What the daemon that led last has stored of itself, and what is told where it has not.
+_KEPT_STATUS: dict[str, object] = {
+    "mode": None,
+    "backend_why": "",
+    "slurm_version": "",
+    "only_observes": "",
+    "waiting_preemptors": 0,
+    "left_to_slurm": {},
+}
+
+
 def read_status(
     store: Store, now: datetime, config: DaemonConfig, operations: Sequence[Operation] | None = None
 ) -> StatusView:
-    """``now`` counts where the database has no clock of its own; ``operations``: the open ones, where they are known.
+    """Whether a daemon leads, in which mode, and what waits: as the database has it, so that any machine can say it.
 
-    Raises:
-        StoreError: when the database does not answer.
+    ``now`` counts where the database has no clock of its own; ``operations``: the open ones, where they are known.
+    Raises ``StoreError`` when the database does not answer.
     """
     now = store.server_time() or now
     kept: dict[str, Any] = store.get_value(STATUS) or {}
-    beat, newest = store.sign_of_life(), next(iter(store.leaders(limit=1)), None)
-    age_s = None if beat is None else max(0.0, (now - beat).total_seconds())
-    # A lease that is over lets no daemon act, and one that lives renews it three times as often.
-    leads = newest is not None and newest.ended is None and age_s is not None and age_s <= config.lease
-    ended_at = None if newest is None or newest.ended_at is None else newest.ended_at
     found = store.open_evictions() if operations is None else operations
-    return StatusView(
-        running=leads,
-        not_running_since=None if leads else ended_at or beat,
-        mode=kept.get("mode"),
-        leader=newest.owner if leads and newest is not None else None,
-        last_heartbeat=beat,
-        heartbeat_age_s=age_s,
+    return view(
+        StatusView,
+        **_leadership(store, now, config.lease),
+        **{name: kept.get(name, absent) for name, absent in _KEPT_STATUS.items()},
         backend=store.get_value(BACKEND),
-        backend_why=kept.get("backend_why", ""),
-        slurm_version=kept.get("slurm_version", ""),
-        only_observes=kept.get("only_observes", ""),
         paused=bool(store.get_value(PAUSED)),
         stopped=(store.get_value(BREAKER) or {}).get("stopped", ""),
         halted=Gate(store, config.halt_file).closed(),
-        waiting_preemptors=kept.get("waiting_preemptors", 0),
         waiting=tuple(_waiting(each, now) for each in kept.get("waiting", ())),
-        left_to_slurm=kept.get("left_to_slurm", {}),
-        open_evictions=tuple(eviction_summary(each, s.EvictionSummary) for each in found),
-        rolling_drains=tuple(view(s.RollingView, each, each.order) for each in store.open_rolling_drains()),
+        open_evictions=tuple(map(summary, found)),
+        rolling_drains=tuple(map(rolling_view, store.open_rolling_drains())),
     )
+
+
+def _leadership(store: Store, now: datetime, lease_s: float) -> dict[str, object]:
+    beat, newest = store.sign_of_life(), next(iter(store.leaders(limit=1)), None)
+    age_s = None if beat is None else max(0.0, (now - beat).total_seconds())
+    # A lease that is over lets no daemon act, and one that lives renews it three times as often.
+    if newest is not None and newest.ended is None and age_s is not None and age_s <= lease_s:
+        leads: dict[str, object] = {"running": True, "leader": newest.owner, "not_running_since": None}
+    else:
+        ended_at = None if newest is None else newest.ended_at
+        leads = {"running": False, "leader": None, "not_running_since": ended_at or beat}
+    return leads | {"last_heartbeat": beat, "heartbeat_age_s": age_s}
 
 
 def _waiting(kept: dict[str, Any], now: datetime) -> s.PreemptorView:

@@ -17,7 +17,7 @@ from clearway.estimates.run_times import RunKey, advice_on, sentence
 from clearway.model.audit import AuditKind, AuditRow
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError, DrainError
-from clearway.model.operations import STATE_GROUPS, EvictionState, OperationKind
+from clearway.model.operations import STATE_GROUPS, EvictionState
 from clearway.model.orders import MoveKind
 from clearway.model.requests import RequestKind
 from clearway.model.urgent_report import MOST_CASES
@@ -40,13 +40,10 @@ class Database:
     def evictions(self, state: str | None, limit: int) -> schemas.EvictionList:
         states = None if state is None else STATE_GROUPS.get(state) or (EvictionState(state),)
         found = self.store.evictions(states=states, limit=limit + 1)
-        items = tuple(views.eviction_summary(each, schemas.EvictionSummary) for each in found[:limit])
-        return schemas.EvictionList(items=items, next_offset=limit if len(found) > limit else None)
+        return views.page(schemas.EvictionList, found, views.summary, limit)
 
     def promises(self, limit: int) -> schemas.EvictionList:
-        found = self.store.evictions(kind=OperationKind.PROMISE, limit=limit + 1)
-        items = tuple(views.eviction_summary(each, schemas.EvictionSummary) for each in found[:limit])
-        return schemas.EvictionList(items=items, next_offset=limit if len(found) > limit else None)
+        return views.promise_list(self.store, limit)
 
     def eviction(self, eviction_id: int) -> schemas.EvictionView:
         return views.eviction_view(self.store.eviction(eviction_id), self.store)
@@ -68,9 +65,7 @@ class Database:
         return views.explanation_view(eviction_id, found.plan, explained)
 
     def leaders(self, limit: int) -> schemas.LeaderList:
-        found = self.store.leaders(limit=limit + 1)
-        items = tuple(schemas.LeaderView.model_validate(each) for each in found[:limit])
-        return schemas.LeaderList(items=items, next_offset=limit if len(found) > limit else None)
+        return views.leader_list(self.store, limit)
 
     def calibration(self, limit: int) -> schemas.CalibrationView:
         history = read_history(self.store, self.config)
@@ -89,15 +84,13 @@ class Database:
         return schemas.WalltimeAdviceView(user=user, app=name, advice=sentence(found), **asdict(found))
 
     def rolling_drains(self, limit: int) -> schemas.RollingList:
-        found = self.store.rolling_drains(limit=limit + 1)
-        items = tuple(views.view(schemas.RollingView, each, each.order) for each in found[:limit])
-        return schemas.RollingList(items=items, next_offset=limit if len(found) > limit else None)
+        return views.rolling_list(self.store, limit)
 
     def rolling_drain(self, rolling_id: int) -> schemas.RollingView:
         found = self.store.rolling_drain(rolling_id)
         if found is None:
             raise DrainError(f"no rolling drain {rolling_id}")
-        return views.view(schemas.RollingView, found, found.order)
+        return views.rolling_view(found)
 
     def audit(self, limit: int, kind: AuditKind | None, actor: str | None) -> tuple[report_schemas.AuditView, ...]:
         found: list[report_schemas.AuditView] = []
