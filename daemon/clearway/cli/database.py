@@ -9,7 +9,7 @@ from clearway.api.plan_schemas import ExplanationView, VerdictView
 from clearway.api.report_schemas import ReportView, report_view
 from clearway.api.status_schemas import StatusView
 from clearway.api.views import read_status
-from clearway.cli import dry_run, options
+from clearway.cli import dry_run, source
 from clearway.config.configuration import Config
 from clearway.drain.request import DrainRequest
 from clearway.estimates.history import read_history
@@ -35,7 +35,7 @@ class Database:
     config: Config
 
     def status(self) -> StatusView:
-        return read_status(self.store, options.now(), self.config.daemon)
+        return read_status(self.store, source.now(), self.config.daemon)
 
     def evictions(self, state: str | None, limit: int) -> schemas.EvictionList:
         states = None if state is None else STATE_GROUPS.get(state) or (EvictionState(state),)
@@ -69,10 +69,10 @@ class Database:
 
     def calibration(self, limit: int) -> schemas.CalibrationView:
         history = read_history(self.store, self.config)
-        return views.calibration_view(history, history.keys, options.now(), limit, 0)
+        return views.calibration_view(history, history.keys, source.now(), limit, 0)
 
     def report(self, since: str) -> ReportView:
-        now = options.now()
+        now = source.now()
         at = now - timedelta(seconds=parse_duration_s(since))
         found = self.store.cases_since(at, MOST_CASES + 1)
         return report_view(report(found[:MOST_CASES], at, now, more=len(found) > MOST_CASES))
@@ -113,22 +113,22 @@ class Database:
         return report_schemas.AuditCheckView.model_validate(self.store.check_audit())
 
     def what_if(self, nodes: int, max_delay_s: float, partition: str | None) -> schemas.WhatIfView:
-        return views.what_if_view(options.now(), dry_run.eviction(self.config, nodes, max_delay_s, partition))
+        return views.what_if_view(source.now(), dry_run.eviction(self.config, nodes, max_delay_s, partition))
 
     def drain_what_if(self, wish: DrainRequest) -> schemas.WhatIfView:
-        return views.what_if_view(options.now(), dry_run.drain(self.config, self.store, wish))
+        return views.what_if_view(source.now(), dry_run.drain(self.config, self.store, wish))
 
     def rolling_what_if(self, wish: DrainRequest) -> schemas.RollingWhatIf:
         found = dry_run.rolling_drain(self.config, self.store, wish)
-        return views.view(schemas.RollingWhatIf, found, taken_at=options.now(), skipped=dict(found.skipped))
+        return views.view(schemas.RollingWhatIf, found, taken_at=source.now(), skipped=dict(found.skipped))
 
     def moves_what_if(self, kind: MoveKind) -> schemas.WhatIfView:
-        return views.what_if_view(options.now(), dry_run.moves(kind, self.config, self.store))
+        return views.what_if_view(source.now(), dry_run.moves(kind, self.config, self.store))
 
     def ask(
         self, kind: RequestKind, eviction_id: int | None = None, *, document: str = "", rolling_id: int | None = None
     ) -> int:
-        return self.store.add_request(kind, eviction_id, options.actor(), options.now(), document, rolling_id)
+        return self.store.add_request(kind, eviction_id, source.actor(), source.now(), document, rolling_id)
 
     def request(self, request_id: int) -> schemas.RequestView:
         found = self.store.request(request_id)

@@ -1,4 +1,4 @@
-"""``clearway drain``, ``undrain``, ``rolling``, ``compact`` and ``promote``."""
+"""``clearway drain``, ``undrain``, ``rolling``, ``compact``, ``promote``, ``promise`` and ``promises``."""
 
 import time
 from collections.abc import Callable
@@ -9,14 +9,16 @@ from typing import Annotated, NoReturn
 import typer
 from pydantic import BaseModel
 
-from clearway.api.schemas import EvictionView, RequestView, RollingView
-from clearway.cli import options, plan_view, render, rolling_view
+from clearway.api.schemas import EvictionList, EvictionView, RequestView, RollingView
+from clearway.cli import eviction_view, options, render, source
+from clearway.cli.render import NARROW, Columns, answer, console, listing, print_document, when
 from clearway.cli.source import Source
 from clearway.drain.request import MOST_AT_ONCE, DrainRequest, UndrainRequest, new_request
-from clearway.model.durations import parse_duration_s
+from clearway.model.durations import format_duration, parse_duration_s
 from clearway.model.operations import EvictionState
 from clearway.model.orders import MoveKind, Parallel, TurnState
 from clearway.model.requests import RequestKind
+from clearway.promise.request import PromiseRequest
 from clearway.store.base import LARGEST_ID
 
 rolling_app = options.commands("Drains of a few nodes at a time: clearway drain --rolling.")
@@ -59,7 +61,7 @@ def drain_nodes(
     site: options.Site,
 ) -> None:
     """Empty nodes without losing work: nothing new starts there, and their jobs are saved and go on elsewhere."""
-    now = options.now()
+    now = source.now()
     with options.errors():
         wish = new_request(
             DrainRequest,
@@ -121,10 +123,10 @@ def _dry_run(wish: DrainRequest | MoveKind, site: options.Site, output: options.
     with options.source(site) as asked:
         if isinstance(wish, DrainRequest) and wish.rolling is not None:
             batches = asked.rolling_what_if(wish)
-            plan_view.rolling(batches, output.value)
+            eviction_view.batches(batches, output)
             raise typer.Exit(options.FAILED if batches.skipped else 0)
         found = asked.moves_what_if(wish) if isinstance(wish, MoveKind) else asked.drain_what_if(wish)
-    plan_view.what_if(found, output.value)
+    eviction_view.what_if(found, output)
     raise typer.Exit(0 if found.feasible else options.FAILED)
 
 
@@ -195,7 +197,7 @@ def list_rolling(
 ) -> None:
     """List rolling drains, newest first."""
     with options.source(site) as asked:
-        rolling_view.several(asked.rolling_drains(limit), output.value)
+        eviction_view.rolling_drains(asked.rolling_drains(limit), output)
 
 
 @rolling_app.command("show")
@@ -211,7 +213,7 @@ def show_rolling(
 
     def shown() -> None:
         with options.source(site) as asked:
-            rolling_view.one(asked.rolling_drain(rolling_id), output.value)
+            eviction_view.rolling_drain(asked.rolling_drain(rolling_id), output)
 
     options.watched(shown, watch=watch)
 
@@ -221,3 +223,85 @@ def show_rolling(
 def cancel_rolling(rolling_id: RollingId, *, site: options.Site) -> None:
     """Begin no more of its drains and cancel what is not empty yet; empty nodes stay until `clearway undrain`."""
     options.ask(RequestKind.CANCEL_ROLLING, site, rolling_id=rolling_id)
+
+
+@options.with_options
+def promise(
+    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many nodes shall be free.")] = None,
+    at: Annotated[str | None, typer.Option(help="From when on: 2026-03-01T18:30, 18:30 or 2h (from now).")] = None,
+    duration: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="For how long, such as 8h.")] = None,
+    user: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A user whose jobs may run on them; may be repeated.")
+    ] = None,
+    partition: Annotated[
+        str, typer.Option(metavar="NAME", help="Whose nodes; may be left out if it is the only one.")
+    ] = "",
+    reason: Annotated[str, typer.Option(help="Why: one line.")] = "",
+    cancel: Annotated[
+        int | None, typer.Option(min=1, max=LARGEST_ID, metavar="NUMBER", help="Cancel this promise instead.")
+    ] = None,
+    output: options.OutputOption = options.Output.TABLE,
+    *,
+    site: options.Site,
+) -> None:
+    """Have nodes free from a time on, at the least loss of other jobs' work.
+
+    Jobs of the named users run there with the reservation that `clearway promises` shows.
+    """
+    if cancel is not None:
+        if any(given is not None for given in (nodes, at, duration, user)):
+            raise typer.BadParameter("--cancel goes alone")
+        options.ask(RequestKind.CANCEL, site, cancel)
+        return
+    if nodes is None or at is None or duration is None or not user:
+        raise typer.BadParameter("--nodes, --at, --for and --user are needed")
+    try:
+        duration_s = parse_duration_s(duration)
+    except ValueError as error:
+        raise typer.BadParameter(f"--for: {error}") from None
+    with options.errors(options.BAD_INPUT):
+        wish = new_request(
+            PromiseRequest,
+            nodes=nodes,
+            partition=partition,
+            at=point_in_time(at, source.now()),
+            duration_s=duration_s,
+            users=tuple(user),
+            reason=reason,
+        )
+    quiet = output is options.Output.JSON
+    request = options.ask(RequestKind.PROMISE, site, document=wish.model_dump_json(), quiet=quiet)
+    if quiet:
+        print_document(request)
+        raise typer.Exit(options.FAILED if options.refused(request) else 0)
+
+
+@options.with_options
+def promises(
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of promises, newest first.")] = 20,
+    output: options.OutputOption = options.Output.TABLE,
+    *,
+    site: options.Site,
+) -> None:
+    """List promised nodes, newest first; `clearway evictions show NUMBER` has more of each."""
+    with options.source(site) as asked:
+        _show_promises(asked.promises(limit), output)
+
+
+def _show_promises(found: EvictionList, output: str) -> None:
+    columns: Columns = {
+        ">no.": lambda e: e.eviction_id,
+        "state": lambda e: e.state.value,
+        ">nodes": lambda e: e.promise.nodes,
+        "from": lambda e: when(e.promise.at),
+        "for": lambda e: format_duration((e.promise.until - e.promise.at).total_seconds()),
+        "users": lambda e: ",".join(e.promise.users),
+        "reservation": lambda e: e.promise.reservation,
+        "by": lambda e: f"calendar: {e.promise.event}" if e.promise.event else e.promise.actor,
+        "on": lambda e: e.promise.chosen,
+        "outcome": lambda e: e.outcome,
+    }
+    if console(output).width < NARROW:  # then what a user of the nodes needs
+        columns["from"] = lambda e: f"{e.promise.at.astimezone():%m-%d %H:%M}"
+        del columns["users"], columns["by"], columns["on"]
+    answer(found, output, lambda: listing(found.items, columns) if found.items else "There are none.")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
-from clearway.cli.options import actor
+from clearway.cli.source import actor
 from clearway.config.configuration import Config
 from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest, chosen_nodes

@@ -3,13 +3,11 @@
 import functools
 import inspect
 import os
-import pwd
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -119,24 +117,6 @@ def errors(status: int = FAILED, before: str = "") -> Iterator[None]:
 configuration = errors(BAD_INPUT)(load_config)
 
 
-def user() -> str:
-    """The user of this process, which no variable can change."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
-
-
-def actor() -> str:
-    """The user of this process; with root's rights also the user that sudo names."""
-    behind = os.environ.get("SUDO_USER", "") if os.getuid() == 0 else ""
-    return f"{user()} (command line{f', sudo by {behind}' if behind else ''})"
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
 @contextmanager
 def stored(config: Path) -> Iterator[Store]:
     settings = configuration(config)
@@ -176,7 +156,7 @@ def daemon(site: Site) -> Iterator["Client"]:
 
 
 def _client(url: str, settings: Config, authority: Path | None = None) -> "Client":
-    from clearway.cli.api_token import api_token  # noqa: PLC0415 - the other commands start quicker without
+    from clearway.cli.source import api_token  # noqa: PLC0415 - the other commands start quicker without
     from clearway.client import Client  # noqa: PLC0415
 
     return Client(url, api_token(settings.client), authority=authority or settings.client.authority)

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
-from rich.console import Console, JustifyMethod, OverflowMethod
+from rich.console import Console, JustifyMethod, OverflowMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -50,6 +50,14 @@ def console(output: str = "table") -> Console:
 def print_document(answer: BaseModel) -> None:
     """An answer of REST, for programs; ASCII alone, whatever users write."""
     print_json(answer.model_dump(mode="json"))
+
+
+def answer(found: BaseModel, output: str, shown: Callable[[], RenderableType]) -> None:
+    """An answer of REST as it is for programs, and as ``shown`` makes it for people."""
+    if output == "json":
+        print_document(found)
+    else:
+        console(output).print(shown())
 
 
 def print_json(value: Any) -> None:

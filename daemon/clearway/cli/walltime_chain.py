@@ -20,8 +20,7 @@ import typer
 
 from clearway.cli import render
 from clearway.cli.options import BAD_INPUT, FAILED, Output, OutputOption, complain, errors, with_options
-from clearway.cli.walltime import SequenceOptions
-from clearway.cli.walltime_samples import read_distribution
+from clearway.cli.walltime import SequenceOptions, read_distribution
 from clearway.model.durations import format_duration
 from clearway.model.errors import SlurmError, WalltimeError
 from clearway.slurm.process import Commands

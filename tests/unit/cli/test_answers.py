@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.cli import dry_run, options, render
+from clearway.cli import dry_run, render, source
 from clearway.estimates.learning import key_of
 from clearway.model.claims import read_claims
 from clearway.model.problem import Action
@@ -23,7 +23,7 @@ from tests.unit.cli.running import Site
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(options, "actor", lambda: "root (command line)")
+    monkeypatch.setattr(source, "actor", lambda: "root (command line)")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.cli import dry_run, options
+from clearway.cli import dry_run, source
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, World
@@ -28,7 +28,7 @@ app.main()
 @pytest.fixture
 def site(make_world: Callable[..., World], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(options, "actor", lambda: "root (command line)")
+    monkeypatch.setattr(source, "actor", lambda: "root (command line)")
     world = make_world()
     world.submit(Program(save_s=0.5), on=("n1",), ran_s=100, comment=SAVES)
     world.submit(on=("n2",), ran_s=100, user="bob")
