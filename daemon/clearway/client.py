@@ -126,7 +126,6 @@ class Client:
         return EvictionList(items=tuple(e for page in found for e in page.items), next_offset=found[-1].next_offset)
 
     def promises(self, limit: int = _PAGE) -> EvictionList:
-        """Newest first."""
         found = list(self._pages(EvictionList, "promises", limit))
         return EvictionList(items=tuple(e for page in found for e in page.items), next_offset=found[-1].next_offset)
 
@@ -194,7 +193,6 @@ class Client:
         return self.preview({"nodes": nodes, "max_delay": max_delay_s, "partition": partition})
 
     def preview(self, question: Mapping[str, Any]) -> WhatIfView:
-        """Likewise, for a job described by the fields of ``POST /what-if``."""
         return self._post(WhatIfView, "what-if", question)
 
     def drain_what_if(self, wish: DrainRequest) -> WhatIfView:
@@ -219,11 +217,9 @@ class Client:
         return self._post(RequestView, filled, content=document or None).request_id
 
     def test_preemption(self, job_id: str) -> int:
-        """Ask a running job to save itself, as an eviction would; the request's number."""
         return self._post(RequestView, f"jobs/{quote(job_id)}/test-preemption").request_id
 
     def request(self, request_id: int) -> RequestView:
-        """What has become of a request."""
         return self._get(RequestView, f"requests/{request_id}")
 
     # How

@@ -12,17 +12,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 import clearway
-from clearway.api import (
-    drain_routes,
-    eviction_routes,
-    health_routes,
-    job_routes,
-    now_routes,
-    reading_routes,
-    request_routes,
-    schemas,
-    what_if_routes,
-)
+from clearway.api import drain_routes, eviction_routes, job_routes, now_routes, reading_routes, schemas, what_if_routes
 from clearway.api.admission import THREADS, BoundedBody, Gzip, Heads, KnownHosts, Lanes, Tags
 from clearway.api.authorization import REFUSALS, check_declared
 from clearway.api.context import Context
@@ -73,7 +63,7 @@ def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI
         reading_routes.learned,
         reading_routes.urgent,
         what_if_routes.router,
-        request_routes.router,
+        eviction_routes.requests,
         drain_routes.router,
         drain_routes.moves,
         drain_routes.rolling,
@@ -82,8 +72,8 @@ def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI
     ):
         check_declared(router)
         app.include_router(router, prefix=API, responses=REFUSALS, dependencies=[Depends(_no_other_query)])
-    check_declared(health_routes.router)
-    app.include_router(health_routes.router)
+    check_declared(now_routes.health_router)
+    app.include_router(now_routes.health_router)
     complete(app)
     app.add_middleware(Tags)
     app.add_middleware(Gzip, minimum_size=SMALLEST_COMPRESSED)
@@ -105,7 +95,6 @@ async def _lifespan(_: FastAPI) -> AsyncIterator[None]:
 
 
 async def _malformed(_: Request, error: Exception) -> JSONResponse:
-    """The first thing that is wrong, with its place."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"] if part not in ("body", "path", "query"))

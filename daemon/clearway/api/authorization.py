@@ -172,7 +172,6 @@ PUBLIC = Depends(_public)
 
 
 def _actor(asker: Asker, daemon: Daemon) -> str:
-    """The name under which a request is stored."""
     if asker.anonymous:
         raise _no_token(daemon)
     return asker.name

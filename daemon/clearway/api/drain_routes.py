@@ -12,9 +12,8 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from clearway.api import schemas, views
 from clearway.api.authorization import Asker, needs
 from clearway.api.context import Context, Daemon, Report
-from clearway.api.eviction_routes import EvictionId
+from clearway.api.eviction_routes import OPERATOR, Ask, EvictionId
 from clearway.api.forms import NOT_FOUND
-from clearway.api.request_routes import OPERATOR, Ask
 from clearway.api.sight import Seen
 from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest, UndrainRequest, chosen_nodes

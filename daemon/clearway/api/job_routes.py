@@ -9,10 +9,10 @@ from fastapi import APIRouter, Depends, HTTPException, Path, Query
 from clearway.api import job_schemas, job_views, schemas
 from clearway.api.authorization import needs
 from clearway.api.context import Context, Daemon, Report
+from clearway.api.eviction_routes import Ask
 from clearway.api.forms import JOB_ID, LONGEST_NAME, UserFilter
 from clearway.api.job_schemas import JobRole
 from clearway.api.job_views import Part, parts_of
-from clearway.api.request_routes import Ask
 from clearway.api.sight import Own, Seen, Sight
 from clearway.eligibility.context import PlanningContext
 from clearway.model.cluster import ClusterSnapshot, Job, JobState

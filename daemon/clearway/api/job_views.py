@@ -37,8 +37,6 @@ from clearway.slurm.parse.hostlist import short
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One job's part in one open operation."""
-
     operation: Operation
     role: JobRole
     preemption: Preemption | None = None
@@ -237,7 +235,6 @@ def job_view(
     tests: Sequence[SaveTest],
     next_offset: int | None,
 ) -> j.JobView:
-    """Of a job that is in the queue."""
     job, rules = known.job, context.config.preemptors
     rule = matching_rule(job, rules)
     found, urgent = saving(job, context), if_urgent(job, context)

@@ -43,9 +43,7 @@ def verifier(access: AccessConfig) -> Verify:
     """From a token to its user, None for one that does not hold; without ``access.jwks_file`` for every one.
 
     The file is read now: after another configuration or SIGHUP another verifier is made.
-
-    Raises:
-        ConfigError: the file cannot be used, or PyJWT is not installed.
+    Raises ``ConfigError``: the file cannot be used, or PyJWT is not installed.
     """
     if access.jwks_file is None:
         return lambda _: None
@@ -78,7 +76,6 @@ def verifier(access: AccessConfig) -> Verify:
 
 
 def _keys(file: Path) -> dict[str, dict[str, Any]]:
-    """The public keys that sign, by their ids."""
     try:
         document = json.loads(read_trusted(file, "the keys", secret=False))
         found = {str(key.get("kid", "")): key for key in document["keys"] if key.get("use", "sig") == "sig"}
@@ -120,8 +117,7 @@ class _Known:
 class Logins:
     """Asks each of those that know identities; safe for several threads.
 
-    Raises:
-        ConfigError: the JWKS file of the configuration cannot be used.
+    Raises ``ConfigError``: the JWKS file of the configuration cannot be used.
     """
 
     def __init__(
@@ -138,8 +134,7 @@ class Logins:
     def reload(self, access: AccessConfig) -> tuple[tuple[Entry, ...], Callable[[], None]]:
         """Tokens and keys for this configuration, read now: the entries of the token file, and what takes all over.
 
-        Raises:
-            ConfigError: they cannot be used.
+        Raises ``ConfigError``: they cannot be used.
         """
         verify, entries = verifier(access), self._tokens.read()
         return entries, lambda: self._take_over(verify, entries)
@@ -156,7 +151,6 @@ class Logins:
 
     @property
     def configured(self) -> bool:
-        """Whether any token at all could be good."""
         access = self._config().access
         return self._tokens.configured or access.jwks_file is not None or self._asks_slurm(access) is not None
 

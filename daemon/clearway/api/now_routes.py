@@ -1,18 +1,21 @@
-"""Read: the present in one answer, from the newest cycle alone; a stream that tells when to read it again; who asks."""
+"""The daemon's health, for people, supervisors and Prometheus; the present in one answer; who asks.
+
+A stream tells when to read the present again.
+"""
 
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, HTTPException, Response
 from fastapi.responses import StreamingResponse
 
-from clearway.api import status_schemas, views
+import clearway
+from clearway.api import schemas, status_schemas, views
 from clearway.api import status_schemas as n
-from clearway.api.authorization import Asker, needs
+from clearway.api.authorization import PUBLIC, Asker, needs
 from clearway.api.context import Context, Daemon, Report
-from clearway.api.health_routes import health_of
 from clearway.api.sight import Seen, Sight
 from clearway.api.views import eviction_summary, view
 from clearway.model.cluster import ClusterSnapshot, Node
@@ -20,6 +23,70 @@ from clearway.model.operations import Drain, Eviction, Operation, Preemption, Pr
 from clearway.model.report import CycleReport
 from clearway.model.requests import Role
 from clearway.slurm.parse.hostlist import compress, expand
+
+health_router = APIRouter(tags=["health"], dependencies=[PUBLIC])
+
+_UNWELL: dict[int | str, dict[str, object]] = {503: {"model": schemas.Problem, "description": "no"}}
+
+
+def health_of(daemon: Context) -> schemas.Health:
+    report, config, age_s = daemon.report(), daemon.config(), daemon.pulse.age_s
+    stale_after_s = config.daemon.stale_after
+    return schemas.Health(
+        status="stale" if age_s > stale_after_s else "ok" if daemon.pulse.beaten else "starting",
+        version=clearway.__version__,
+        backend=daemon.backend,
+        mode=config.daemon.mode,
+        paused=report is not None and report.paused,
+        halted="" if report is None else report.halted,
+        stopped="" if report is None else report.stopped,
+        only_observes="" if report is None else report.only_observes,
+        standby=report is not None and report.standby,
+        last_cycle_age_s=age_s,
+        stale_after_s=stale_after_s,
+    )
+
+
+# async: these three answer even when every worker thread waits for the database.
+@health_router.get("/health")
+async def health(daemon: Daemon) -> schemas.Health:
+    """Always 200 while the process answers; the body says more."""
+    return health_of(daemon)
+
+
+@health_router.get("/liveness", responses=_UNWELL)
+async def liveness(daemon: Daemon) -> schemas.Health:
+    """503 when the last cycle that succeeded is older than daemon.stale_after."""
+    found = health_of(daemon)
+    if found.status == "stale":
+        raise HTTPException(
+            503, f"no cycle has succeeded for {found.last_cycle_age_s:.0f} s (stale after {found.stale_after_s:.0f} s)"
+        )
+    return found
+
+
+@health_router.get("/leader", responses=_UNWELL)
+async def leader(daemon: Daemon) -> schemas.Health:
+    """200 on the daemon that acts, 503 on one that stands by: for load balancers."""
+    if not daemon.leads():
+        raise HTTPException(503, "another daemon acts on this database, or none")
+    return health_of(daemon)
+
+
+@health_router.get("/readiness", responses=_UNWELL)
+def readiness(daemon: Daemon) -> schemas.Health:
+    """503 until a first cycle has succeeded, and while the database does not answer."""
+    if not daemon.pulse.beaten:
+        raise HTTPException(503, "no cycle has succeeded yet")
+    daemon.store.get_value("paused")  # raises StoreError, which is answered with 503
+    return health_of(daemon)
+
+
+@health_router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+def metrics(daemon: Daemon) -> Response:
+    """Prometheus' text format."""
+    return Response(daemon.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
 
 _NOTHING = "-"
 
@@ -78,8 +145,6 @@ def _leaves(p: Preemption, e: Operation) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """What is the same for every asker."""
-
     snapshot: ClusterSnapshot
     folded: str
     names: tuple[str, ...]
@@ -175,7 +240,6 @@ def now(daemon: Daemon, seen: Seen, report: Report) -> status_schemas.NowView:
 
 
 def _operations(seen: Sight, report: CycleReport) -> Iterator[status_schemas.OperationNow]:
-    """What is planned and under way, as far as it is the asker's."""
     for e in report.open_evictions:
         own = seen.part_of(e)
         if own is not None:

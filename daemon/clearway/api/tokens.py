@@ -68,8 +68,7 @@ class Tokens:
     def reload(self) -> None:
         """Read the file again; when it cannot be used, the old entries stay.
 
-        Raises:
-            ConfigError: one line with file and line, never with a token.
+        Raises ``ConfigError``: one line with file and line, never with a token.
         """
         self.entries = self.read()
 

@@ -165,7 +165,6 @@ def plan_view(plan: OperationPlan, schema: type[P]) -> P:
 
 
 def explanation_view(eviction_id: int, plan: OperationPlan, explanation: Explanation) -> p.ExplanationView:
-    """What every other decision would have cost."""
     curve, own = plan.curve, explanation.cost
     candidates = {candidate.job_id: candidate for candidate in plan.problem.candidates}
     leaving = {planned.job_id: planned for planned in plan.chosen.actions}
@@ -198,7 +197,6 @@ def explanation_view(eviction_id: int, plan: OperationPlan, explanation: Explana
 
 
 def verdict_views(e: Operation) -> tuple[p.VerdictView, ...]:
-    """The reason for every job, those that leave first."""
     order = list(Choice)
     found = sorted(e.plan.verdicts, key=lambda verdict: (order.index(verdict.choice), verdict.job_id))
     return tuple(p.VerdictView.model_validate(each) for each in found)
@@ -265,7 +263,6 @@ def preemption_view(one: Preemption) -> s.PreemptionView:
 def calibration_view(
     history: History, keys: Sequence[Key], now: datetime, limit: int, offset: int
 ) -> s.CalibrationView:
-    """One page of these keys."""
     end = offset + limit
     return s.CalibrationView(
         checkpointers=tuple(

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from clearway.cli import options, render, source
+from clearway.cli import asker, options, render
 from clearway.config.configuration import Config, parse_config
 from clearway.doctor.first_configuration import first_configuration
 from clearway.model.audit import Audited, AuditKind
@@ -154,7 +154,7 @@ def _record_token(settings: Config, what: str) -> None:
     except ConfigError:
         return
     with closing(opened) as store:
-        audited = Audited(at=datetime.now(UTC), actor=source.actor(), kind=AuditKind.TOKEN, about={"token": what})
+        audited = Audited(at=datetime.now(UTC), actor=asker.actor(), kind=AuditKind.TOKEN, about={"token": what})
         store.audit(audited)
 
 
@@ -220,7 +220,7 @@ def restore(
     from clearway.store import backup as backups  # noqa: PLC0415 - as above
 
     with options.errors(), _opened(options.configuration(config).store.url) as database:
-        replaced = backups.restore(database, file, datetime.now(UTC), actor=source.actor(), force=force)
+        replaced = backups.restore(database, file, datetime.now(UTC), actor=asker.actor(), force=force)
     if replaced is not None:
         print(f"What the database held before is in {replaced}")
     print("Restored. Clearway begins nothing until `clearway resume`: look at `clearway evictions list` first.")

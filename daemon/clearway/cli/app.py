@@ -13,6 +13,7 @@ from clearway import __version__
 from clearway.cli import eviction_view, site_files, walltime_chain
 from clearway.cli import launcher as launcher_files
 from clearway.cli.administration import backup, init, make_token, restore, verify
+from clearway.cli.asker import now
 from clearway.cli.doctor import doctor
 from clearway.cli.drain import compact, drain_nodes, promise, promises, promote, rolling_app, undrain
 from clearway.cli.evictions import evictions_app, status
@@ -43,7 +44,6 @@ from clearway.cli.options import (
 )
 from clearway.cli.plan_file import run_plan_file
 from clearway.cli.report import report
-from clearway.cli.source import now
 from clearway.cli.sweep_options import Cluster, ReplayOptions, SweepOptions
 from clearway.cli.walltime import advice, walltime_app
 from clearway.config.configuration import Config, Mode, load_config
@@ -199,12 +199,12 @@ def plan(
         with source(site) as asked:
             eviction_view.what_if(asked.what_if(nodes or 0, delay_s, partition), output)
         return
-    from clearway.cli import dry_run  # noqa: PLC0415 - see serve
+    from clearway.cli import database  # noqa: PLC0415 - see serve
     from clearway.cli.explain import show_dry_run  # noqa: PLC0415
 
     settings = configuration(site.config)
     with errors():
-        answer = dry_run.eviction(settings, nodes or 0, delay_s, partition)
+        answer = database.plan_eviction(settings, nodes or 0, delay_s, partition)
         show_dry_run(settings, answer, output, explain=explain)
 
 

@@ -1,41 +1,111 @@
-"""The source of a machine that reaches the database: what the daemon has stored, in the form of the REST API."""
+"""What the commands read and ask on a machine that reaches the database, in the form of the REST API.
+
+What the daemon would decide is found out on a fresh snapshot; nothing is done.
+"""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from datetime import timedelta
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 from clearway.api import report_schemas, schemas, views
 from clearway.api.plan_schemas import ExplanationView, VerdictView
 from clearway.api.report_schemas import ReportView, report_view
 from clearway.api.status_schemas import StatusView
 from clearway.api.views import read_status
-from clearway.cli import dry_run, source
+from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
+from clearway.cli import asker
+from clearway.cli.asker import actor
 from clearway.config.configuration import Config
-from clearway.drain.request import DrainRequest
+from clearway.drain.plan import plan_drain
+from clearway.drain.request import DrainRequest, chosen_nodes
+from clearway.drain.rolling import Preview, preview
+from clearway.eligibility.context import PlanningContext
+from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.history import read_history
 from clearway.estimates.run_times import RunKey, advice_on, sentence
+from clearway.execution.node_hold import not_ours_to_drain
 from clearway.model.audit import AuditKind, AuditRow
+from clearway.model.clock import SystemClock
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError, DrainError
 from clearway.model.operations import STATE_GROUPS, EvictionState
-from clearway.model.orders import MoveKind
+from clearway.model.orders import DrainOrder, MoveKind
+from clearway.model.plan import DrainPlan, NoPlan, Plan, RelocationPlan
 from clearway.model.requests import RequestKind
 from clearway.model.urgent_report import MOST_CASES
+from clearway.preemption.detection import imagined, usual_partition
+from clearway.preemption.plan import decide
 from clearway.preemption.report import report
+from clearway.relocation.controller import jobs_left
+from clearway.relocation.plan import plan_moves
 from clearway.store.base import Store
+from clearway.telemetry.log import configure_logging
+
+
+def plan_eviction(config: Config, nodes: int, max_delay_s: float, partition: str | None) -> Plan | NoPlan:
+    """For an urgent job that does not exist. Earlier preemptions do not count: the question needs no database."""
+    context = _fresh(config)
+    partition = partition or usual_partition(context.snapshot, config.preemptors)
+    return decide(imagined(nodes, max_delay_s, (partition,), context.now), context, open_planner(config))
+
+
+def plan_of_drain(config: Config, store: Store, wish: DrainRequest) -> DrainPlan | NoPlan:
+    order, context = _order(config, store, wish)
+    why = not_ours_to_drain(order.nodes, context.snapshot)
+    if why:
+        raise DrainError(why)
+    return plan_drain(order, context, open_planner(config))
+
+
+def preview_of_drain(config: Config, store: Store, wish: DrainRequest) -> Preview:
+    """The batches, if the cluster stayed as it is."""
+    order, context = _order(config, store, wish)
+    planner = open_planner(config)
+    return preview(order, wish.rolling or 1, context.snapshot, lambda each: plan_drain(each, context, planner))
+
+
+def plan_of_moves(kind: MoveKind, config: Config, store: Store) -> RelocationPlan | NoPlan:
+    context = _informed(config, store)
+    return plan_moves(kind, context, jobs=jobs_left(kind, store, config, context.now), actor=actor())
+
+
+def _fresh(config: Config) -> PlanningContext:
+    configure_logging("text", quiet=True)  # standard output is for the answer alone
+    with closing(open_backend(config, SystemClock())) as backend:
+        snapshot = backend.snapshot()
+    return PlanningContext(snapshot=snapshot, config=config, now=snapshot.taken_at, actions=checkpointer_actions())
+
+
+def _informed(config: Config, store: Store) -> PlanningContext:
+    """The same with what the daemon knows."""
+    fresh = _fresh(config)
+    return replace(
+        fresh,
+        preempted=store.preemption_counts(job.job_id for job in fresh.snapshot.jobs if job.state.holds_nodes),
+        under_way=under_way_by(store.open_evictions()),
+        history=read_history(store, config),
+    )
+
+
+def _order(config: Config, store: Store, wish: DrainRequest) -> tuple[DrainOrder, PlanningContext]:
+    wish.check_times(datetime.now(UTC))
+    context = _informed(config, store)
+    return wish.order(chosen_nodes(wish.nodes, context.snapshot), actor()), context
+
 
 _PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Implements ``cli.source.Source``. Whoever may read the database sees everything in it."""
+    """What commands ask of ``clearway.client.Client``. Whoever may read the database sees everything in it."""
 
     store: Store
     config: Config
 
     def status(self) -> StatusView:
-        return read_status(self.store, source.now(), self.config.daemon)
+        return read_status(self.store, asker.now(), self.config.daemon)
 
     def evictions(self, state: str | None, limit: int) -> schemas.EvictionList:
         states = None if state is None else STATE_GROUPS.get(state) or (EvictionState(state),)
@@ -69,10 +139,10 @@ class Database:
 
     def calibration(self, limit: int) -> schemas.CalibrationView:
         history = read_history(self.store, self.config)
-        return views.calibration_view(history, history.keys, source.now(), limit, 0)
+        return views.calibration_view(history, history.keys, asker.now(), limit, 0)
 
     def report(self, since: str) -> ReportView:
-        now = source.now()
+        now = asker.now()
         at = now - timedelta(seconds=parse_duration_s(since))
         found = self.store.cases_since(at, MOST_CASES + 1)
         return report_view(report(found[:MOST_CASES], at, now, more=len(found) > MOST_CASES))
@@ -103,7 +173,6 @@ class Database:
         return tuple(found)
 
     def _trail(self) -> Iterator[AuditRow]:
-        """Newest first."""
         before: int | None = None
         while page := self.store.audit_trail(limit=_PAGE, before=before):
             yield from page
@@ -113,22 +182,22 @@ class Database:
         return report_schemas.AuditCheckView.model_validate(self.store.check_audit())
 
     def what_if(self, nodes: int, max_delay_s: float, partition: str | None) -> schemas.WhatIfView:
-        return views.what_if_view(source.now(), dry_run.eviction(self.config, nodes, max_delay_s, partition))
+        return views.what_if_view(asker.now(), plan_eviction(self.config, nodes, max_delay_s, partition))
 
     def drain_what_if(self, wish: DrainRequest) -> schemas.WhatIfView:
-        return views.what_if_view(source.now(), dry_run.drain(self.config, self.store, wish))
+        return views.what_if_view(asker.now(), plan_of_drain(self.config, self.store, wish))
 
     def rolling_what_if(self, wish: DrainRequest) -> schemas.RollingWhatIf:
-        found = dry_run.rolling_drain(self.config, self.store, wish)
-        return views.view(schemas.RollingWhatIf, found, taken_at=source.now(), skipped=dict(found.skipped))
+        found = preview_of_drain(self.config, self.store, wish)
+        return views.view(schemas.RollingWhatIf, found, taken_at=asker.now(), skipped=dict(found.skipped))
 
     def moves_what_if(self, kind: MoveKind) -> schemas.WhatIfView:
-        return views.what_if_view(source.now(), dry_run.moves(kind, self.config, self.store))
+        return views.what_if_view(asker.now(), plan_of_moves(kind, self.config, self.store))
 
     def ask(
         self, kind: RequestKind, eviction_id: int | None = None, *, document: str = "", rolling_id: int | None = None
     ) -> int:
-        return self.store.add_request(kind, eviction_id, source.actor(), source.now(), document, rolling_id)
+        return self.store.add_request(kind, eviction_id, asker.actor(), asker.now(), document, rolling_id)
 
     def request(self, request_id: int) -> schemas.RequestView:
         found = self.store.request(request_id)

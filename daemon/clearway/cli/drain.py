@@ -10,9 +10,8 @@ import typer
 from pydantic import BaseModel
 
 from clearway.api.schemas import EvictionList, EvictionView, RequestView, RollingView
-from clearway.cli import eviction_view, options, render, source
+from clearway.cli import asker, eviction_view, options, render
 from clearway.cli.render import NARROW, Columns, answer, console, listing, print_document, when
-from clearway.cli.source import Source
 from clearway.drain.request import MOST_AT_ONCE, DrainRequest, UndrainRequest, new_request
 from clearway.model.durations import format_duration, parse_duration_s
 from clearway.model.operations import EvictionState
@@ -61,7 +60,7 @@ def drain_nodes(
     site: options.Site,
 ) -> None:
     """Empty nodes without losing work: nothing new starts there, and their jobs are saved and go on elsewhere."""
-    now = source.now()
+    now = asker.now()
     with options.errors():
         wish = new_request(
             DrainRequest,
@@ -137,7 +136,7 @@ def _order(
     kind: RequestKind,
     site: options.Site,
     output: options.Output,
-    ended: Callable[[Source, RequestView], Ended | None] | None = None,
+    ended: Callable[[options.Source, RequestView], Ended | None] | None = None,
     document: str = "",
 ) -> NoReturn:
     """Ask for it and print what came of it; first wait for its end where ``ended`` looks for that."""
@@ -170,7 +169,7 @@ def point_in_time(text: str, now: datetime) -> datetime:
     raise typer.BadParameter(f"must be a duration (30m), a time (18:30) or a date, not {text[:40]!r}")
 
 
-def _emptied(asked: Source, request: RequestView) -> Ended | None:
+def _emptied(asked: options.Source, request: RequestView) -> Ended | None:
     """When the nodes are empty or the drain has ended without; of a rolling one, when its last turn is over."""
     if request.eviction_id is None:
         rolling = asked.rolling_drain(request.rolling_id or 0)
@@ -181,7 +180,7 @@ def _emptied(asked: Source, request: RequestView) -> Ended | None:
     return (e, empty) if empty or e.state.terminal else None
 
 
-def _arrived(asked: Source, request: RequestView) -> Ended | None:
+def _arrived(asked: options.Source, request: RequestView) -> Ended | None:
     """When the jobs have arrived, or it has ended without."""
     e = asked.eviction(request.eviction_id or 0)
     return (e, e.state is EvictionState.COMPLETED) if e.state.terminal else None
@@ -264,7 +263,7 @@ def promise(
             PromiseRequest,
             nodes=nodes,
             partition=partition,
-            at=point_in_time(at, source.now()),
+            at=point_in_time(at, asker.now()),
             duration_s=duration_s,
             users=tuple(user),
             reason=reason,

@@ -146,7 +146,6 @@ def curve_table(curve: CurveView, chosen: ChosenPointView | None) -> Table:
 
 
 def _cost(point: CurvePointView) -> tuple[object, ...]:
-    """Points of equal cost are one line."""
     return point.feasible, point.lost_work_node_s, point.return_node_s, point.checkpoint_s, point.preemptees
 
 
@@ -235,6 +234,5 @@ def rolling_drain(found: RollingView, output: str) -> None:
 
 
 def turns(rolling: RollingView) -> str:
-    """How far it is, in one line."""
     counts = Counter(turn.state for turn in rolling.turns)
     return ", ".join(f"{counts[state]} {state.value}" for state in TurnState if counts[state])

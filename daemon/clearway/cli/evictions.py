@@ -12,9 +12,8 @@ from rich.text import Text
 
 from clearway.api.schemas import EvictionView
 from clearway.api.status_schemas import StatusView
-from clearway.cli import eviction_view, options, render, source
+from clearway.cli import asker, eviction_view, options, render
 from clearway.cli.render import Columns, listing, visible, when
-from clearway.cli.source import Source
 from clearway.model.durations import format_duration
 from clearway.model.errors import ClearwayError
 from clearway.model.operations import STATE_GROUPS, EvictionState
@@ -114,7 +113,7 @@ def approve(
     _follow(eviction_id, site)
 
 
-def _waiting_for(asked: Source, job: str) -> int:
+def _waiting_for(asked: options.Source, job: str) -> int:
     for each in asked.evictions(_WAITING.value, _MOST_WAITING).items:
         if job in (each.job_id, each.display_id):
             return each.eviction_id
@@ -170,7 +169,7 @@ def status(
         except ClearwayError as error:
             options.complain(f"not known whether Clearway runs: {error}")
             return False
-        _show_status(found, source.now(), output)
+        _show_status(found, asker.now(), output)
         return found.running
 
     if not options.watched(shown, watch=watch):
@@ -203,7 +202,6 @@ def _shown_status(found: StatusView, now: datetime, output: str) -> Iterator[Ren
 
 
 def _through(found: StatusView) -> str:
-    """How the daemon talks to Slurm."""
     why = f" ({found.backend_why})" if found.backend_why else ""
     acts = "" if found.only_observes else "; Clearway acts on this release as its mode says"
     version = found.slurm_version or "of a version that is not known"
@@ -226,7 +224,6 @@ def _urgent_table(found: StatusView) -> Table:
 
 
 def _holds(found: StatusView) -> Iterator[tuple[str, str]]:
-    """What keeps it from acting as its mode says: style and sentence."""
     if found.only_observes:
         yield "bold yellow", f"It only observes, whatever its mode: {found.only_observes}."
     if found.halted:

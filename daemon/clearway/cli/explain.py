@@ -10,7 +10,7 @@ from clearway.api.plan_schemas import AlternativeView, CostView, ExplanationView
 from clearway.api.schemas import EvictionView
 from clearway.api.views import explanation_view, what_if_view
 from clearway.bootstrap import open_planner
-from clearway.cli import eviction_view, render, source
+from clearway.cli import asker, eviction_view, render
 from clearway.config.configuration import Config
 from clearway.model.clock import SystemClock
 from clearway.model.durations import format_duration
@@ -23,7 +23,6 @@ _NODE_HOURS = ">node-h lost"
 
 
 def show(found: EvictionView, explanation: ExplanationView, output: str) -> None:
-    """Of an eviction, as a table for people or as JSON."""
     if output == "json":
         render.print_document(explanation)
         return
@@ -38,7 +37,7 @@ def show(found: EvictionView, explanation: ExplanationView, output: str) -> None
 
 def show_dry_run(config: Config, answer: Plan | NoPlan, output: str, *, explain: bool) -> None:
     """A plan that nothing follows from; explained within the time that the daemon would take for that as well."""
-    shown = what_if_view(source.now(), answer)
+    shown = what_if_view(asker.now(), answer)
     if isinstance(answer, NoPlan) or shown.plan is None or not explain:
         eviction_view.what_if(shown, output)
         return

@@ -8,8 +8,7 @@ from rich.console import Group
 
 from clearway.api.report_schemas import AuditView
 from clearway.api.schemas import ApplicationCalibration, Calibrated
-from clearway.cli import options, render, source
-from clearway.cli.source import Source
+from clearway.cli import asker, options, render
 from clearway.model.audit import AuditKind
 from clearway.model.durations import format_duration
 from clearway.model.records import CheckpointOutcome
@@ -54,7 +53,7 @@ def _entry_line(entry: AuditView) -> str:
     return f"{entry.sequence:>6}  {at}  {entry.kind or '?'}  {entry.actor or '?'}  {about}"
 
 
-def _verify(asked: Source, noted: str | None, output: options.Output) -> None:
+def _verify(asked: options.Source, noted: str | None, output: options.Output) -> None:
     check = asked.audit_check()
     if check.intact and noted and not any(each.hash == noted for each in asked.audit(check.entries or 1, None, None)):
         check = check.model_copy(update={"intact": False, "fault": "no entry has the hash that was noted"})
@@ -148,6 +147,6 @@ def takeover(
         options.ask(RequestKind.HAND_OVER, options.Site(config=config))
         return
     with options.stored(config) as store:
-        owner = store.depose(source.actor(), source.now())
+        owner = store.depose(asker.actor(), asker.now())
     options.complain(_WARNING)
     print(render.visible(f"taken from {owner}" if owner else "no daemon had the lease"))

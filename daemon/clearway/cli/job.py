@@ -75,7 +75,6 @@ def _told(found: JobView) -> Iterator[RenderableType]:
 
 
 def _standing(found: JobView) -> Iterator[str]:
-    """Where the job stands now."""
     state = "no longer in the queue" if found.state is None else found.state.value
     where = f" on {found.node_names}" if found.node_names else ""
     name = f" ({found.name})" if found.name else ""

@@ -10,23 +10,25 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
 from clearway.api.schemas import RequestView
 from clearway.cli import render
-from clearway.cli.source import Source
 from clearway.config.configuration import Config, load_config
 from clearway.model.errors import ClearwayError
 from clearway.model.requests import RequestKind, RequestResult
 from clearway.store.base import LARGEST_ID, Store
 
 if TYPE_CHECKING:
+    from clearway.cli.database import Database
     from clearway.client import Client
 
 T = TypeVar("T")
+# Where a command reads and asks. Every call raises ``ClearwayError`` where there is no answer, or it is a refusal.
+Source: TypeAlias = "Client | Database"
 
 _WATCH_S = 2.0
 _CLEAR = "\x1b[H\x1b[2J"
@@ -156,14 +158,13 @@ def daemon(site: Site) -> Iterator["Client"]:
 
 
 def _client(url: str, settings: Config, authority: Path | None = None) -> "Client":
-    from clearway.cli.source import api_token  # noqa: PLC0415 - the other commands start quicker without
+    from clearway.cli.asker import api_token  # noqa: PLC0415 - the other commands start quicker without
     from clearway.client import Client  # noqa: PLC0415
 
     return Client(url, api_token(settings.client), authority=authority or settings.client.authority)
 
 
 def has_api(site: Site) -> bool:
-    """Whether the daemon is asked, and not its database."""
     return bool(site.api or _settings(site).client.url)
 
 
@@ -211,7 +212,6 @@ def ask(
 
 
 def refused(answer: RequestView) -> bool:
-    """Whether it was not done."""
     return answer.code is not RequestResult.DONE
 
 

@@ -51,11 +51,7 @@ MOST_STEPS = 100_000
 
 
 def read_problem(path: Path) -> EvictionProblem:
-    """The problem in a file.
-
-    Raises:
-        ProblemFileError: one line that names the file and the field.
-    """
+    """The problem in a file. Raises ``ProblemFileError``: one line that names the file and the field."""
     try:
         with path.open("rb") as file:
             raw = file.read(LARGEST_FILE_BYTES + 1)

@@ -73,7 +73,6 @@ def explain(error: ErrorDetails) -> str:
 
 
 def _wanted(place: Sequence[int | str]) -> str:
-    """What belongs into this place of the file."""
     last, above = (place[-1] if place else 0), str(place[-2]) if len(place) > 1 else ""
     if isinstance(last, int):
         return TEXT if WANTED.get(above) == NAMES else "an object"
@@ -303,5 +302,4 @@ class ProblemFields(_Strict):
 
 
 def problem_schema() -> str:
-    """The JSON schema of the file, as ``problem.schema.json`` ships it."""
     return json.dumps(ProblemFields.model_json_schema(), indent=2) + "\n"

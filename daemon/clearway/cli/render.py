@@ -68,7 +68,6 @@ def print_json(value: Any) -> None:
 
 
 def picked(record: object, *names: str) -> dict[str, Any]:
-    """These attributes of it, for programs."""
     return {name: getattr(record, name) for name in names}
 
 
@@ -102,7 +101,6 @@ def table(*columns: str, title: str = "") -> VisibleTable:
 
 
 def listing(rows: Iterable[Any], columns: Columns, title: str = "") -> VisibleTable:
-    """A row for each of these, by the columns that say what of it they show."""
     made = table(*columns, title=title)
     for row in rows:
         made.add_row(*(cell(row) for cell in columns.values()))

@@ -59,7 +59,6 @@ def _text(found: ReportView, output: ReportOutput) -> str:
 
 
 def lines(found: ReportView) -> list[str]:
-    """The cases and their sums."""
     sums = found.sums
     told = [render.visible(_line(case)) for case in found.cases]
     lost, would_lose = node_hours(sums.lost_node_s), node_hours(sums.would_lose_node_s)

@@ -72,8 +72,6 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Nodes on which the same happens."""
-
     nodes: list[str]
     jobs: list[ReportJob]  # that leave
     placement: bool  # whether they are for the urgent job
@@ -141,8 +139,6 @@ def _minute(at: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """The time that a picture shows, from its left to its right edge."""
-
     first: datetime
     last: datetime
 
@@ -168,7 +164,6 @@ class _Axis:
         return Bar(self.x(begin), y, self.x(end) - self.x(begin), kind, title, label)
 
     def wide(self, bar: Bar) -> Bar:
-        """Wide enough to be seen."""
         return replace(bar, width=max(1.0, bar.width))
 
 

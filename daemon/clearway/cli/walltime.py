@@ -35,8 +35,7 @@ _DAYS = 90
 def read_distribution(specification: str, unit_s: float, config: Path) -> tuple[Floats | None, Distribution]:
     """What --distribution says, in seconds; and the samples if it is made of them.
 
-    Raises:
-        ClearwayError: nothing can be planned for it.
+    Raises ``ClearwayError``: nothing can be planned for it.
     """
     kind, _, rest = specification.partition(":")
     if kind == "samples":
@@ -51,8 +50,7 @@ def read_distribution(specification: str, unit_s: float, config: Path) -> tuple[
 def read_samples(file: Path) -> Floats:
     """One time a line; empty lines and what follows ``#`` do not count.
 
-    Raises:
-        WalltimeError: the file cannot be read, or a line is no execution time.
+    Raises ``WalltimeError``: the file cannot be read, or a line is no execution time.
     """
     try:
         if file.stat().st_size > _MOST_BYTES:
@@ -142,8 +140,6 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceOptions:
-    """What a sequence of requests is planned for."""
-
     distribution: Annotated[
         str,
         typer.Option(
@@ -184,8 +180,7 @@ class SequenceOptions:
     def plan(self, times: Distribution, costs: Costs) -> SequencePlan:
         """The plan, small enough for an interactive command.
 
-        Raises:
-            WalltimeError: see ``request_sequence.plan``; or it is too large.
+        Raises ``WalltimeError``: see ``request_sequence.plan``; or it is too large.
         """
         if isinstance(times, Discrete) and not self.strategy.periodic:
             steps = len(times.values)
@@ -219,7 +214,6 @@ def plan_requests(asked: SequenceOptions, output: OutputOption = Output.TABLE) -
 
 
 def show(planned: SequencePlan, times: Distribution, samples: Floats | None, unit_s: float) -> None:
-    """The requests, how likely each is needed, and what all that costs."""
     ends = np.array([request.milestone_s for request in planned.sequence])
     needed = np.append(1.0, times.survival(ends[:-1]))
     columns: render.Columns = {

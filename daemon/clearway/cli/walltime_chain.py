@@ -96,8 +96,7 @@ def status(
 def _check_arguments(sbatch: Sequence[str]) -> None:
     """Refuse arguments that a chain sets itself, and arrays.
 
-    Raises:
-        WalltimeError: with the argument, and where it stands.
+    Raises ``WalltimeError``: with the argument, and where it stands.
     """
     for argument in sbatch:
         if _OURS.match(argument):

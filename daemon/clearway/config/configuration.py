@@ -340,8 +340,7 @@ def observing(config: Config) -> Config:
 def parse_config(text: str, origin: str) -> Config:
     """A configuration from TOML text; ``origin`` names it in errors.
 
-    Raises:
-        ConfigError: one line with the offending key; its ``faults`` are all of them.
+    Raises ``ConfigError``: one line with the offending key; its ``faults`` are all of them.
     """
     try:
         return Config.model_validate(tomllib.loads(text))
@@ -356,11 +355,7 @@ def parse_config(text: str, origin: str) -> Config:
 
 
 def load_config(path: Path) -> Config:
-    """Read and check a configuration file.
-
-    Raises:
-        ConfigError: when it cannot be read or used.
-    """
+    """Read and check a configuration file. Raises ``ConfigError``: when it cannot be read or used."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null byte in the name

@@ -21,8 +21,7 @@ def names(group: str) -> tuple[str, ...]:
 def load(group: str, name: str) -> Any:
     """The class that is registered under this name.
 
-    Raises:
-        ConfigError: when there is none, or it cannot be imported.
+    Raises ``ConfigError``: when there is none, or it cannot be imported.
     """
     for entry in entry_points(group=group, name=name):
         try:

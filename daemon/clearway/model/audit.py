@@ -42,7 +42,6 @@ class Audited:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self, sequence: int) -> str:
-        """The canonical JSON of this entry as the one of this number."""
         document = {
             "sequence": sequence,
             "at": self.at.astimezone(UTC).isoformat(timespec="microseconds"),
@@ -55,8 +54,6 @@ class Audited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """An entry as it is stored."""
-
     sequence: int  # 1, 2, 3 ... without a gap
     entry: str  # canonical JSON
     previous: str  # hash of the entry before
@@ -83,8 +80,6 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditCheck:
-    """What a look at the whole chain has found."""
-
     entries: int  # good ones, from the first on
     head: str  # hash of the last good entry
     fault: str = ""  # what is wrong after it; empty: nothing

@@ -75,11 +75,7 @@ class ClaimError(ValueError):
 
 
 def parse_claims(comment: str) -> Claims | None:
-    """The claims in a Comment; None when it makes none.
-
-    Raises:
-        ClaimError: with one sentence that names the key.
-    """
+    """The claims in a Comment; None when it makes none. Raises ``ClaimError``: with one sentence that names the key."""
     tokens = _TOKEN.findall(comment)
     if not tokens:
         return None

@@ -32,7 +32,6 @@ Counts = tuple[tuple[str, int], ...]  # of generic resources, as in ``model.prob
 
 
 def only_gpus(counts: Counts) -> int:
-    """GPUs of all types among generic resources."""
     return sum(count for name, count in counts if ":" not in name)
 
 
@@ -139,7 +138,6 @@ class Job:
 
 
 def wanted_features(job: Job) -> frozenset[str]:
-    """The node features that a job without a complex constraint asks for."""
     return frozenset(part for part in job.features.split("&") if part)
 
 
@@ -245,8 +243,6 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class License:
-    """What Slurm tells of a license."""
-
     total: int
     used: int = 0  # by jobs, and outside of Slurm as far as it knows of that
     reserved: int = 0  # by reservations, whether jobs use them there or not
@@ -254,8 +250,6 @@ class License:
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
-    """Everything one cycle knows of the cluster."""
-
     taken_at: datetime
     jobs: tuple[Job, ...]
     nodes: tuple[Node, ...]
@@ -283,7 +277,6 @@ class ClusterSnapshot:
 
     @cached_property
     def partition_sizes(self) -> dict[str, int]:
-        """Nodes by partition."""
         return Counter(name for node in self.nodes for name in set(node.partitions))
 
     @cached_property
@@ -293,7 +286,6 @@ class ClusterSnapshot:
 
     @cached_property
     def running(self) -> frozenset[str]:
-        """The ids of jobs that run."""
         return frozenset(job.job_id for job in self.holders if job.state is JobState.RUNNING)
 
     @cached_property
@@ -349,8 +341,6 @@ _OF_JOBS = ("job_by_id", "holders", "pending", "jobs_in", "jobs_on", "components
 
 
 class AdminLevel(StrEnum):
-    """What Slurm's accounting says of a user's rights."""
-
     NONE = "none"
     OPERATOR = "operator"
     ADMINISTRATOR = "administrator"

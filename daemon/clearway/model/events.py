@@ -19,8 +19,6 @@ class PlanMade(NamedTuple):
 
 
 class PlanExplained(NamedTuple):
-    """The present plan of an operation has an explanation, which is stored."""
-
     operation: Operation
     explanation: Explanation
 
@@ -41,8 +39,6 @@ class JobLeft(NamedTuple):
 
 
 class OperationFinished(NamedTuple):
-    """An operation has reached a terminal state."""
-
     operation: Operation
 
 
@@ -60,8 +56,6 @@ class CalendarRead(NamedTuple):
 
 
 class CycleFailed(NamedTuple):
-    """A cycle ended with this error, and the next one will be tried all the same."""
-
     error: BaseException
 
 

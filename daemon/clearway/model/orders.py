@@ -70,7 +70,6 @@ class RelocationOrder(NodeOrder):
 
     @property
     def job_ids(self) -> tuple[str, ...]:
-        """In the order in which they are saved."""
         return tuple(dict.fromkeys(move.job_id for move in self.moves))
 
     def of(self, job_id: str) -> tuple[JobMove, ...]:
@@ -119,8 +118,6 @@ class TurnState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One node of a rolling drain."""
-
     node: str
     state: TurnState = TurnState.WAITING
     drain_id: int = 0  # the newest eviction that was to empty it; 0: none yet

@@ -57,8 +57,6 @@ _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """What a file holds, or a database held."""
-
     revision: str
     made_at: datetime
     rows: Mapping[str, int]  # by table
@@ -68,8 +66,7 @@ class Backup:
 def write(database: Database, file: Path, now: datetime) -> Backup:
     """Write the database to a new file, which its owner alone may read.
 
-    Raises:
-        StoreError: the database cannot be read, or the file is there already or cannot be written.
+    Raises ``StoreError``: the database cannot be read, or the file is there already or cannot be written.
     """
     partial = file.with_name(f"{file.name}.partial")
     try:
@@ -95,8 +92,7 @@ def write(database: Database, file: Path, now: datetime) -> Backup:
 def read(file: Path) -> Backup:
     """What the file holds, after all of it was read and its sum compared.
 
-    Raises:
-        StoreError: it cannot be read, is no backup, or was cut off or changed.
+    Raises ``StoreError``: it cannot be read, is no backup, or was cut off or changed.
     """
     lines, rows, digest = _lines(file), Counter[str](), hashlib.sha256()
     heading: dict[str, Any] | None = None
@@ -125,9 +121,7 @@ def restore(database: Database, file: Path, now: datetime, *, actor: str, force:
     """Make the database from the file; returns the file with what was there before, None where nothing was.
 
     ``force``: also over a database with operations that have not ended. ``now`` judges the lease.
-
-    Raises:
-        StoreError: the file is no good, a daemon leads, operations are open, or the database cannot be written.
+    Raises ``StoreError``: the file is no good, a daemon leads, operations are open, or the database cannot be written.
     """
     backup = read(file)
     migrate.check_known(backup.revision)
@@ -250,7 +244,6 @@ def _fill(connection: Connection, file: Path) -> None:
 
 
 def _values(table: Table, row: dict[str, Any]) -> dict[str, Any]:
-    """As the column of this kind of database wants them."""
     return {name: _value(table, name, value) for name, value in row.items()}
 
 

@@ -34,7 +34,6 @@ class Documents(Generic[R]):
         return {name: _of(record, name) for name in others} | {"document": dump(record)}
 
     def add(self, connection: Connection, record: R) -> R:
-        """Returns it with its id."""
         given: Values = {name: getattr(record, name) for name in self._keys}
         if self.table.autoincrement_column is None:
             connection.execute(insert(self.table).values(self._values(record) | given))
@@ -43,7 +42,6 @@ class Documents(Generic[R]):
         return replace(record, **given)
 
     def change(self, connection: Connection, record: R) -> bool:
-        """Whether there is one of its key."""
         same = [self.table.c[name] == getattr(record, name) for name in self._keys]
         return connection.execute(update(self.table).where(*same).values(self._values(record))).rowcount == 1
 
@@ -52,7 +50,6 @@ class Documents(Generic[R]):
             raise StoreError(f"no {self._called} {', '.join(str(getattr(record, name)) for name in self._keys)}")
 
     def keep(self, connection: Connection, record: R) -> None:
-        """Insert it, or replace that of the same key."""
         if not self.change(connection, record):
             self.add(connection, record)
 
@@ -74,7 +71,6 @@ class Documents(Generic[R]):
         return next(iter(self.read(connection, self.table.c[self._keys[0]] == key)), None)
 
     def prune(self, connection: Connection, before: datetime) -> None:
-        """Delete those that were over before then."""
         connection.execute(delete(self.table).where(self._ended < before))
 
 

@@ -42,14 +42,6 @@ def write_runs(connection: Connection, records: Sequence[RunRecord]) -> None:
         write(connection, record)
 
 
-def read_checkpoints(connection: Connection) -> tuple[CheckpointRecord, ...]:
-    return _newest(connection, CheckpointRecord)
-
-
-def read_restarts(connection: Connection) -> tuple[RestartRecord, ...]:
-    return _newest(connection, RestartRecord)
-
-
 def read_runs(connection: Connection, key: RunKey) -> tuple[RunRecord, ...]:
     table = RUN_HISTORY
     same = and_(*(table.c[name] == value for name, value in key._asdict().items()))
@@ -75,7 +67,7 @@ def _prune_runs(connection: Connection) -> None:
         connection.execute(delete(table).where(same, table.c.ended_at < last_kept))
 
 
-def _newest(connection: Connection, kind: type[R]) -> tuple[R, ...]:
+def newest(connection: Connection, kind: type[R]) -> tuple[R, ...]:
     """The newest ``A_KEY`` of each key among the newest ``AT_ALL``; newest first, ties by the primary key."""
     table, time = _TABLES[kind]
 

@@ -67,7 +67,6 @@ def _take(connection: Connection, owner: str, now: datetime, ttl_s: float, gone:
 
 
 def _release(connection: Connection, epoch: int, now: datetime) -> None:
-    """Nothing happens where another epoch has begun."""
     row, at = _locked(connection, now)
     if row.epoch == epoch:
         connection.execute(update(LEASES).where(_ROW).values(owner=_NOBODY, expires_at=_LONG_AGO))
@@ -163,8 +162,7 @@ class LeasedStore:
     def _leading(self) -> Iterator[Connection]:
         """A transaction for what only the daemon that holds the lease may write.
 
-        Raises:
-            LeaseLostError: when it does not (any more); nothing is written.
+        Raises ``LeaseLostError``: when it does not (any more); nothing is written.
         """
         with self._database.writing() as connection:
             require(connection, self._epoch)
@@ -193,10 +191,7 @@ class LeasedStore:
             with self._database.writing() as connection:
                 _release(connection, epoch, now)
 
-    def depose(self, actor: str, now: datetime) -> str:
-        with self._database.writing() as connection:
-            return _depose(connection, actor, now)
-
+    depose = method(_depose, writes=True, anybody=True)
     sign_of_life = method(renewed_at)
     leaders = method(_leaders)
     server_time = method(server_time)

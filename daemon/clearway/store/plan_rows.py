@@ -86,8 +86,6 @@ PRESENT = and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revis
 
 @dataclass(frozen=True, slots=True)
 class _Verdicts:
-    """The verdicts of a plan in their order: each a job, and the number of its reason."""
-
     reasons: tuple[tuple[Choice, str, str], ...]
     jobs: tuple[tuple[str, int], ...]
 
@@ -121,7 +119,6 @@ class PlanRows:
         self._named: dict[int, tuple[Sequence[object], str, int]] = {}  # by id: parts, their digests and characters
 
     def known(self, eviction_id: int, revision: int) -> OperationPlan | None:
-        """The plan, where it is in memory."""
         return self._cache.get((eviction_id, revision))
 
     def keep_only(self, keys: Collection[PlanKey]) -> None:
@@ -187,7 +184,6 @@ class PlanRows:
 def parts_of(
     connection: Connection, found: Sequence[Row[*tuple[Any, ...]]], but_for: Collection[str] = ()
 ) -> dict[str, Part]:
-    """The parts of these plans, by digest."""
     kinds = {getattr(row, name): kind for row in found for name, kind in _KINDS.items()}
     wanted = [digest for digest in kinds if digest is not None and digest not in but_for]
     if not wanted:
@@ -199,8 +195,7 @@ def parts_of(
 def plan_from(kind: OperationKind, row: Row[*tuple[Any, ...]], parts: Mapping[str, Part]) -> OperationPlan:
     """The plan as it was made. What no column names is in its document.
 
-    Raises:
-        StoreError: it cannot be read, or a part of it is not there.
+    Raises ``StoreError``: it cannot be read, or a part of it is not there.
     """
     plan = load(rows.PLANS[kind], row.document)
     found: dict[str, Any] = {}
@@ -216,7 +211,6 @@ def plan_from(kind: OperationKind, row: Row[*tuple[Any, ...]], parts: Mapping[st
 
 
 def parts_named(connection: Connection, *plans: ColumnElement[bool]) -> set[str]:
-    """The digests of the parts of such plans."""
     found = connection.execute(select(PLANS.c.candidates, PLANS.c.nodes).where(*plans)).all()
     return {digest for row in found for digest in row if digest is not None}
 

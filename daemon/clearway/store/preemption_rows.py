@@ -230,12 +230,10 @@ _COLUMNS = (
 
 
 def serves(job: str) -> ColumnElement[bool]:
-    """Whether an eviction is for this job, by either form of its id."""
     return or_(EVICTIONS.c.preemptor_job_id == job, EVICTIONS.c.preemptor_display_id == job)
 
 
 def leaves(job: str) -> ColumnElement[bool]:
-    """Whether a preemption is of this job, by either form of its id."""
     return or_(PREEMPTIONS.c.job_id == job, PREEMPTIONS.c.display_id == job)
 
 
@@ -244,7 +242,6 @@ def leaving(*conditions: ColumnElement[bool]) -> Select[Any]:
 
 
 def concerning(*, user: str | None, job: str | None, own: str | None) -> Iterator[ColumnElement[bool]]:
-    """The conditions of ``Store.evictions``."""
     known = [] if own is None else [PREEMPTIONS.c.user == own]
     ids = EVICTIONS.c.eviction_id
     if own is not None:

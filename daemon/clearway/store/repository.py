@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, select, update
@@ -21,7 +21,7 @@ from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.model.notice import Notice
 from clearway.model.operations import EvictionState, Operation, OperationKind
 from clearway.model.plan import OperationPlan
-from clearway.model.records import StepLog
+from clearway.model.records import CheckpointRecord, RestartRecord, StepLog
 from clearway.model.transitions import O
 from clearway.store import (
     document_rows,
@@ -145,7 +145,6 @@ class SqlStore(LeasedStore):
         return found[0]
 
     def open_evictions(self) -> tuple[Operation, ...]:
-        """Plans already parsed are taken from memory."""
         with self._database.reading() as connection:
             return self._open_evictions(connection)
 
@@ -294,8 +293,8 @@ class SqlStore(LeasedStore):
     record_checkpoint = method(history_rows.write, writes=True)
     record_restart = method(history_rows.write, writes=True)
     record_runs = method(history_rows.write_runs, writes=True)
-    checkpoint_history = method(history_rows.read_checkpoints)
-    restart_history = method(history_rows.read_restarts)
+    checkpoint_history = method(partial(history_rows.newest, kind=CheckpointRecord))
+    restart_history = method(partial(history_rows.newest, kind=RestartRecord))
     runs_of = method(history_rows.read_runs)
     requeued = method(preemption_rows.requeued)
 

@@ -50,7 +50,6 @@ def dump_as(kind: Any, value: object) -> str:
 
 
 def load(kind: type[T], text: str) -> T:
-    """The record that ``dump`` wrote."""
     try:
         value: T | None = _adapter(kind).validate_json(text)
     except ValidationError as error:
@@ -82,7 +81,6 @@ PLANS: dict[OperationKind, type[OperationPlan]] = {
 
 
 def eviction_values(eviction: Operation) -> Values:
-    """The row of ``evictions``, but for its id."""
     subject = eviction.subject
     return fields_of(eviction, _EVICTION_FIELDS) | {
         "kind": eviction.kind,
@@ -99,7 +97,6 @@ def eviction_values(eviction: Operation) -> Values:
 
 
 def plan_values(eviction_id: int, revision: int, plan: OperationPlan) -> Values:
-    """The row of ``plans``, but for its documents."""
     return {
         "eviction_id": eviction_id,
         "revision": revision,
@@ -113,7 +110,6 @@ def plan_values(eviction_id: int, revision: int, plan: OperationPlan) -> Values:
 
 
 def preemption_values(preemption: Preemption) -> Values:
-    """The row of ``preemptions``, but for its key (eviction and position)."""
     job = preemption.job
     return fields_of(preemption, _PREEMPTION_FIELDS) | {
         "job_id": job.job_id,
@@ -152,12 +148,10 @@ def fields_of(record: object, names: Iterable[str]) -> Values:
 
 
 def changed(values: Values, stored: Row[Any]) -> Values:
-    """What a row must be given to hold these values."""
     return {name: value for name, value in values.items() if getattr(stored, name) != value}
 
 
 def new_id(result: CursorResult[Any]) -> int:
-    """The id that the database gave an inserted row."""
     if result.inserted_primary_key is None:
         raise StoreError("the database gave a new row no id")
     return int(result.inserted_primary_key[0])

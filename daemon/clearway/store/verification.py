@@ -16,8 +16,7 @@ _MOST = 20  # findings of one kind that are told one by one
 def faults(database: Database) -> list[str]:
     """What is wrong, a sentence each; empty: nothing. Of one moment, while others may write.
 
-    Raises:
-        StoreError: the database cannot be read at all.
+    Raises ``StoreError``: the database cannot be read at all.
     """
     with database.reading() as connection:
         revision = migrate.revision_of(connection)
@@ -36,7 +35,6 @@ def faults(database: Database) -> list[str]:
 
 
 def _damage(connection: Connection) -> Iterator[str]:
-    """What the database itself says; only SQLite can be asked."""
     if connection.dialect.name == "sqlite":
         for (said,) in connection.execute(text(f"PRAGMA integrity_check({_MOST})")):
             if said != "ok":

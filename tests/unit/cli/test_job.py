@@ -12,7 +12,7 @@ import pytest
 
 from clearway import client
 from clearway.cli import job, render, sbatch
-from clearway.cli.source import api_token
+from clearway.cli.asker import api_token
 from clearway.config.access import ClientConfig
 from clearway.model.errors import RequestError
 from clearway.simulation.jobs import Program

@@ -2,10 +2,9 @@
 
 import { useState } from "./vendor/hooks.mjs";
 import { question } from "./api.js";
-import { count, duration, plural } from "./format.js";
+import { count, duration, operationName, plural } from "./format.js";
 import { Act, Empty, Failed, Figures, Job, Loaded, Said, State, Table, When, html, includes, useLive, useWho } from "./ui.js";
 import { Answer } from "./search.js";
-import { operationName } from "./now.js";
 
 function usePreview() {
   const [state, set] = useState({});

@@ -2,10 +2,9 @@
 
 import { useEffect, useState } from "./vendor/hooks.mjs";
 import { read } from "./api.js";
-import { count, duration, nodeHours, ofTasks, plural, words } from "./format.js";
+import { count, duration, nodeHours, ofTasks, operationName, plural, words } from "./format.js";
 import { Act, Countdown, Empty, Figures, Job, Loaded, Said, State, Table, When, html, includes, useLive, useWho } from "./ui.js";
 import { Curve } from "./curve.js";
-import { operationName } from "./now.js";
 import { Timeline } from "./timeline.js";
 
 const OVER = ["completed", "cancelled", "failed", "superseded"];

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "./vendor/hooks.mjs";
 import { count, duration, nodeHours, ofTasks, plural, setClock, words } from "./format.js";
-import { Act, Countdown, Empty, Figures, Job, Loaded, Said, Since, State, Table, html, includes, live, useLive, useWho } from "./ui.js";
+import { Act, Countdown, Empty, Figures, Job, Loaded, Operation, Said, Since, State, Table, html, includes, live, useLive, useWho } from "./ui.js";
 import { NodeMap } from "./nodemap.js";
 import { Timeline } from "./timeline.js";
 
@@ -12,14 +12,6 @@ const MODES = {
   automatic: "Plans are carried out by themselves.",
 };
 const WAITS = ["awaiting_approval", "proposed", "scheduled"];
-
-export function operationName(e) {
-  if (e.kind === "drain" || (e.drain && !e.drain.move)) return `Drain ${e.eviction_id}`;
-  if (e.drain?.move) return `${e.drain.move.kind === "promotion" ? "Promotion" : "Compaction"} ${e.eviction_id}`;
-  return `Eviction ${e.eviction_id}`;
-}
-
-export const Operation = ({ e }) => html`<a href=${`#/evictions/${Number(e.eviction_id)}`}>${operationName(e)}</a>`;
 
 function Alarms({ now, stale }) {
   const { health } = now;

@@ -4,7 +4,7 @@ import { h, createContext } from "./vendor/preact.mjs";
 import { useContext, useEffect, useRef, useState } from "./vendor/hooks.mjs";
 import htm from "./vendor/htm.mjs";
 import { ask, read } from "./api.js";
-import { duration, now, time, words } from "./format.js";
+import { duration, now, operationName, time, words } from "./format.js";
 
 export const html = htm.bind(h);
 export const Who = createContext(null); // the identity, as /identity tells it
@@ -24,6 +24,7 @@ export function Said({ text, longest = LONGEST }) {
 }
 
 export const Job = ({ id, shown }) => html`<a class="job" href=${`#/jobs/${encodeURIComponent(id)}`}>${shown || id}</a>`;
+export const Operation = ({ e }) => html`<a href=${`#/evictions/${Number(e.eviction_id)}`}>${operationName(e)}</a>`;
 
 /** What is at `path`, read again whenever something changes. Null: nothing is asked for. */
 export function useLive(path) {
