@@ -139,20 +139,21 @@ def job(
     found = _found(job_id, seen, report)
     key = found.job_id if found is not None and job_id == found.display_id else job_id
     involved = daemon.store.involvements(key, own=seen.own_alone, limit=limit + 1, offset=offset)
+    next_offset = offset + limit if len(involved) > limit else None
     tests = daemon.store.save_tests_of(key, own=seen.own_alone)
+    remembered = job_views.Remembered(involved[:limit], tests, next_offset)
     if found is None and not involved and not tests:
         raise HTTPException(404, f"Clearway knows nothing of job {job_id}: neither the queue nor its database has it")
-    next_offset = offset + limit if len(involved) > limit else None
     jobs = () if found is None else (found,)
     context, known = daemon.planning_context(report, jobs), _known(jobs, seen, report)
     parts = () if found is None else known[found.job_id].parts
-    operations = [_operation(each, parts, daemon, seen, context) for each in involved[:limit]]
+    operations = [_operation(each, parts, daemon, seen, context) for each in remembered.involved]
     if offset == 0:
         operations += _leaving_it_alone(parts, daemon)
         operations.sort(key=lambda each: each.eviction_id, reverse=True)
     if found is None:
-        return job_views.gone_view(job_id, involved[:limit], report, operations, tests, next_offset)
-    return job_views.job_view(known[found.job_id], report, context, operations, tests, next_offset)
+        return job_views.gone_view(job_id, report, operations, remembered)
+    return job_views.job_view(known[found.job_id], report, context, operations, remembered)
 
 
 def _found(job_id: str, seen: Sight, report: CycleReport) -> Job | None:

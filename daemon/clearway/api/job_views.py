@@ -3,12 +3,12 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from clearway.api import job_schemas as j
 from clearway.api import views
 from clearway.api.job_schemas import JobRole
 from clearway.api.plan_schemas import VerdictView
-from clearway.api.schemas import PreemptorView
 from clearway.api.sight import Own
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.saving import IfUrgent, SavingWay, if_urgent, saving
@@ -211,6 +211,10 @@ def _of_job(job: Job) -> dict[str, object]:
     }
 
 
+def _more_of_job(job: Job) -> dict[str, object]:
+    return {"account": job.account, "qos": job.qos, "time_limit_s": job.time_limit_s, "restarts": job.restart_count}
+
+
 def _now(known: Known, context: PlanningContext) -> dict[str, object]:
     part, own = known.parts[0] if known.parts else (None, None)
     sentence = ""
@@ -227,80 +231,76 @@ def _now(known: Known, context: PlanningContext) -> dict[str, object]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What the database has of a job: its newest tests, and a page of the operations that it had a part in."""
+
+    involved: Sequence[Involvement]
+    tests: Sequence[SaveTest]
+    next_offset: int | None
+
+    def told(self, operations: Sequence[j.JobOperationView], report: CycleReport) -> dict[str, object]:
+        return {
+            "taken_at": report.snapshot.taken_at,
+            "tests": tuple(views.view(j.SaveTestView, each, job_id=each.job.job_id) for each in self.tests),
+            "operations": tuple(operations),
+            "next_offset": self.next_offset,
+        }
+
+
 def job_view(
     known: Known,
     report: CycleReport,
     context: PlanningContext,
     operations: Sequence[j.JobOperationView],
-    tests: Sequence[SaveTest],
-    next_offset: int | None,
+    remembered: Remembered,
 ) -> j.JobView:
+    """Of a job that is in the queue."""
     job, rules = known.job, context.config.preemptors
     rule = matching_rule(job, rules)
-    found, urgent = saving(job, context), if_urgent(job, context)
+    urgent, waiting = if_urgent(job, context), None
+    if known.waiting is not None:
+        waiting = views.preemptor_view(known.waiting, report).model_copy(update={"why": known.why})
     return j.JobView(
         **row(known, context).model_dump(),
-        taken_at=report.snapshot.taken_at,
-        account=job.account,
-        qos=job.qos,
+        **_more_of_job(job),
+        **remembered.told(operations, report),
         node_names=job.nodes,
-        time_limit_s=job.time_limit_s,
-        restarts=job.restart_count,
         urgent="" if rule is None else rule.name or f"rule {rules.index(rule) + 1}",
-        waiting=None if known.waiting is None else _waiting(known, known.waiting, report),
-        saving=views.view(j.SavingView, found),
+        waiting=waiting,
+        saving=views.view(j.SavingView, saving(job, context)),
         if_urgent=None if urgent is None else _if_urgent_view(urgent),
-        tests=tuple(views.view(j.SaveTestView, each, job_id=each.job.job_id) for each in tests),
-        operations=tuple(operations),
-        next_offset=next_offset,
     )
 
 
-def _waiting(known: Known, waiting: Waiting, report: CycleReport) -> PreemptorView:
-    return views.preemptor_view(waiting, report).model_copy(update={"why": known.why})
+# What is told of a job that is no longer in the queue, but for what the database remembers of it.
+_GONE: dict[str, object] = {
+    **dict.fromkeys(("name", "account", "qos", "node_names", "urgent"), ""),
+    **dict.fromkeys(("state", "would_lose_node_s", "eviction_id", "role", "time_limit_s", "waiting", "saving")),
+    "if_urgent": None,
+    "way": SavingWay.NOTHING,
+    "can_be_saved": False,
+    "partitions": (),
+    "nodes": 0,
+    "restarts": 0,
+}
 
 
 def gone_view(
-    job: str,
-    involved: Sequence[Involvement],
-    report: CycleReport,
-    operations: Sequence[j.JobOperationView],
-    tests: Sequence[SaveTest],
-    next_offset: int | None,
+    job: str, report: CycleReport, operations: Sequence[j.JobOperationView], remembered: Remembered
 ) -> j.JobView:
-    """Of a job that is no longer in the queue, as its operations remember it."""
-    seen = next((each.preemption.job for each in involved if each.preemption is not None), None)
-    seen = seen or next((each.job for each in tests), None)
+    """Of a job that is no longer in the queue, as its operations and tests remember it."""
+    involved = remembered.involved
+    left = (each.preemption.job for each in involved if each.preemption is not None)
+    seen = next(chain(left, (each.job for each in remembered.tests)), None)
     if seen is not None:
-        own = _of_job(seen) | {"started_at": None}
+        own = _of_job(seen) | _more_of_job(seen)
     else:
         subject = involved[0].subject
-        own = {"job_id": subject.job_id, "display_id": subject.display_id, "user": subject.user, "name": ""}
-        own |= {"partitions": (), "nodes": 0, "started_at": None}
-    unread = report.snapshot.hides(job)
-    return j.JobView(
-        **own,
-        state=None,
-        way=SavingWay.NOTHING,
-        can_be_saved=False,
-        would_lose_node_s=None,
-        eviction_id=None,
-        role=None,
-        doing="Slurm's record of it cannot be read just now." if unread else "",
-        taken_at=report.snapshot.taken_at,
-        account="" if seen is None else seen.account,
-        qos="" if seen is None else seen.qos,
-        node_names="",
-        time_limit_s=None if seen is None else seen.time_limit_s,
-        restarts=0 if seen is None else seen.restart_count,
-        urgent="",
-        waiting=None,
-        saving=None,
-        if_urgent=None,
-        tests=tuple(views.view(j.SaveTestView, each, job_id=each.job.job_id) for each in tests),
-        operations=tuple(operations),
-        next_offset=next_offset,
-    )
+        own = {"job_id": subject.job_id, "display_id": subject.display_id, "user": subject.user}
+    doing = "Slurm's record of it cannot be read just now." if report.snapshot.hides(job) else ""
+    known = _GONE | own | remembered.told(operations, report)
+    return views.view(j.JobView, **known | {"started_at": None, "doing": doing})
 
 
 def _if_urgent_view(found: IfUrgent) -> j.IfUrgentView:
@@ -359,8 +359,7 @@ def operation_in(part: Part, own: Own, explanation: Explanation | None) -> j.Job
 def _verdict(part: Part | None, own: Own) -> VerdictView | None:
     if part is None or part.verdict is None:
         return None
-    told = views.view(VerdictView, part.verdict)
-    return told.model_copy(update={"reason": own.told(told.reason)})
+    return own.redacted(views.view(VerdictView, part.verdict), "reason")
 
 
 def _sparing(job_id: str, explanation: Explanation | None) -> j.SparingView:

@@ -234,7 +234,7 @@ def now(daemon: Daemon, seen: Seen, report: Report) -> status_schemas.NowView:
         cluster=cluster if everybody else cluster.model_copy(update={"skipped": ()}),
         # Which nodes an operation empties tells where others' jobs run.
         nodes=node_map(report, report.open_evictions if everybody else ()) if seen.all("nodes") else None,
-        waiting=tuple(each.model_copy(update={"why": own.told(each.why)}) for each in waiting),
+        waiting=tuple(own.redacted(each, "why") for each in waiting),
         operations=tuple(_operations(seen, report)),
     )
 

@@ -47,7 +47,7 @@ def preemptors(seen: Seen, report: Report, job_id: JobFilter = None, user: UserF
         and job_id in (None, each.preemptor.job.job_id, each.preemptor.job.display_id)
     )
     found = (views.preemptor_view(each, report) for each in waiting)
-    items = tuple(each.model_copy(update={"why": own.told(each.why)}) for each in found)
+    items = tuple(own.redacted(each, "why") for each in found)
     return schemas.PreemptorList(taken_at=report.snapshot.taken_at, items=items)
 
 

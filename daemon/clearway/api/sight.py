@@ -26,6 +26,7 @@ from clearway.model.requests import Identity, Role
 _WORD = re.compile(r"[\w.@-]+")
 _OTHER = "(not yours)"
 
+A = TypeVar("A", bound=p.Answer)
 E = TypeVar("E", bound=s.EvictionSummary)
 P = TypeVar("P", bound=p.PlanView)
 
@@ -48,45 +49,42 @@ class Own:
         word = word.strip(".-@")
         return word in self.others or word.startswith(PREFIX)
 
+    def redacted(self, answer: A, *sentences: str, **others: object) -> A:
+        """The answer without the names of others in these fields of it, and with ``others`` as they are given."""
+        return answer.model_copy(update={name: self.told(getattr(answer, name)) for name in sentences} | others)
+
     def plan(self, plan: P) -> P:
         if self.jobs is None:
             return plan
-        own = {
-            "chosen": self._point(plan.chosen),
+        actions = tuple(each for each in plan.chosen.actions if self.has(each.job_id))
+        own: dict[str, object] = {
+            "chosen": plan.chosen.model_copy(update={"actions": actions}),
             "together": tuple(job_id for job_id in plan.together if self.has(job_id)),
-            "note": self.told(plan.note),
         }
         if isinstance(plan, p.WholePlanView):
             own["verdicts"] = self.verdicts(plan.verdicts)
-        return plan.model_copy(update=own)
-
-    def _point(self, point: p.ChosenPointView) -> p.ChosenPointView:
-        return point.model_copy(update={"actions": tuple(each for each in point.actions if self.has(each.job_id))})
+        return self.redacted(plan, "note", **own)
 
     def verdicts(self, verdicts: Iterable[p.VerdictView]) -> tuple[p.VerdictView, ...]:
-        own = (each for each in verdicts if self.has(each.job_id))
-        return tuple(each.model_copy(update={"reason": self.told(each.reason)}) for each in own)
+        return tuple(self.redacted(each, "reason") for each in verdicts if self.has(each.job_id))
 
     def what_if(self, answer: s.WhatIfView) -> s.WhatIfView:
         plan = None if answer.plan is None else self.plan(answer.plan)
         curve = answer.curve if plan is None or answer.curve is None else plan.curve
-        own = {"plan": plan, "curve": curve, "verdicts": self.verdicts(answer.verdicts), "why": self.told(answer.why)}
-        return answer.model_copy(update=own)
+        return self.redacted(answer, "why", plan=plan, curve=curve, verdicts=self.verdicts(answer.verdicts))
 
     def summary(self, eviction: E) -> E:
-        return eviction.model_copy(update={"placement": "", "promise": None, "outcome": self.told(eviction.outcome)})
+        return self.redacted(eviction, "outcome", placement="", promise=None)
 
     def preemption(self, preemption: s.PreemptionView) -> s.PreemptionView:
-        own = {"reason": self.told(preemption.reason), "note": self.told(preemption.note)}
-        return preemption.model_copy(update=own)
+        return self.redacted(preemption, "reason", "note")
 
     def eviction(self, eviction: s.EvictionView) -> s.EvictionView:
-        told = tuple(self.preemption(each) for each in eviction.preemptions if self.has(each.job_id))
-        return self.summary(eviction).model_copy(update={"plan": self.plan(eviction.plan), "preemptions": told})
+        own = tuple(self.preemption(each) for each in eviction.preemptions if self.has(each.job_id))
+        return self.summary(eviction).model_copy(update={"plan": self.plan(eviction.plan), "preemptions": own})
 
     def steps(self, steps: Iterable[s.StepView]) -> tuple[s.StepView, ...]:
-        own = (each for each in steps if each.job_id is None or self.has(each.job_id))
-        return tuple(each.model_copy(update={"detail": self.told(each.detail)}) for each in own)
+        return tuple(self.redacted(each, "detail") for each in steps if each.job_id is None or self.has(each.job_id))
 
 
 _ALL = Own(None, frozenset())

@@ -60,7 +60,7 @@ class Quarantine:
         return result
 
     def attempt_job(self, ident: str, act: Callable[[], T]) -> T | None:
-        """As ``attempt``, for one job; see ``model.quarantine.Attempt``."""
+        """As ``attempt``, for one job; see ``model.report.Attempt``."""
         return self.attempt(Subject.JOB, ident, act)
 
     def attempt_part(self, name: str, act: Callable[..., T], *arguments: object) -> T | None:
