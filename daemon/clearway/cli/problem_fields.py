@@ -6,6 +6,7 @@ together.
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,9 +14,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from clearway.config.fields import SHOWN
+from clearway.config.fields import shown as config_shown
 from clearway.model.problem import Action, Amounts, Needs, Option
-
-_SHOWN = 60  # characters of a wrong value
 
 TEXT = "printable text of 1 to 256 characters"
 NAMES = "a list of names"
@@ -87,17 +88,10 @@ def _path(place: Iterable[int | str]) -> str:
 
 
 def key(name: str) -> str:
-    return name if name.isidentifier() and len(name) <= _SHOWN else shown(name)
+    return name if name.isidentifier() and len(name) <= SHOWN else shown(name)
 
 
-def shown(value: object) -> str:
-    """A value as JSON would write it, on one line, cut when long."""
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else "a list"
-    if isinstance(value, int) and abs(value) >= 10**_SHOWN:
-        return "a number of more than 60 digits"
-    text = json.dumps(value)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+shown = partial(config_shown, mapping="an object", written=json.dumps)  # as JSON would write it
 
 
 MOST_CANDIDATES = 20_000  # what ties are settled with takes memory in the square of their number

@@ -4,7 +4,7 @@ Every wrong key has one line.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -30,7 +30,7 @@ Count = Annotated[int, Field(ge=1)]
 Weight = Annotated[float, Field(ge=0, le=1_000)]
 
 
-_SHOWN = 60  # characters of a wrong value
+SHOWN = 60  # characters of a wrong value
 _KINDS = {
     "bool": "true or false",
     "int": "a whole number",
@@ -59,21 +59,21 @@ def _what(error: ErrorDetails, model: type[BaseModel]) -> str:
         case "extra_forbidden":
             return f"unknown key{_meant(error['loc'], model)}"
         case "enum" | "literal_error":
-            return f"must be {limits['expected']}, not {_shown(given)}"
+            return f"must be {limits['expected']}, not {shown(given)}"
         case "greater_than":
-            return f"must be more than {limits['gt']}, not {_shown(given)}"
+            return f"must be more than {limits['gt']}, not {shown(given)}"
         case "greater_than_equal":
-            return f"must be at least {limits['ge']}, not {_shown(given)}"
+            return f"must be at least {limits['ge']}, not {shown(given)}"
         case "less_than":
-            return f"must be less than {limits['lt']}, not {_shown(given)}"
+            return f"must be less than {limits['lt']}, not {shown(given)}"
         case "less_than_equal":
-            return f"must be at most {limits['le']}, not {_shown(given)}"
+            return f"must be at most {limits['le']}, not {shown(given)}"
         case "tuple_type" | "list_type":
             return _list_wanted(str(error["loc"][-1]), given)
         case "model_type" | "model_attributes_type" | "dict_type":
-            return f"must be a section, not {_shown(given)}"
+            return f"must be a section, not {shown(given)}"
     if (wanted := _KINDS.get(kind.partition("_")[0])) is not None:
-        return f"must be {wanted}, not {_shown(given)}"
+        return f"must be {wanted}, not {shown(given)}"
     return error["msg"].removeprefix("Value error, ")
 
 
@@ -81,8 +81,8 @@ def _list_wanted(key: str, given: object) -> str:
     if isinstance(given, Mapping):
         return f"write [[{key}]], in two brackets: there may be several"
     if isinstance(given, str) and key != "preemptors":
-        return f'must be a list: ["{given[:_SHOWN]}"]'
-    return f"must be a list, not {_shown(given)}"
+        return f'must be a list: ["{given[:SHOWN]}"]'
+    return f"must be a list, not {shown(given)}"
 
 
 def _meant(place: Iterable[int | str], model: type[BaseModel]) -> str:
@@ -104,12 +104,13 @@ def _subsection(model: type[BaseModel] | None, key: str) -> type[BaseModel] | No
     return next((each for each in found if issubclass(each, BaseModel)), None)
 
 
-def _shown(value: object) -> str:
+def shown(value: object, mapping: str = "a section", written: Callable[[object], str] = repr) -> str:
+    """A wrong value on one line, cut when long; ``written``: how text and numbers are."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict | list):
-        return "a section" if isinstance(value, dict) else "a list"
-    if isinstance(value, int) and abs(value) >= 10**_SHOWN:
-        return "a number of more than 60 digits"
-    text = repr(value)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+        return mapping if isinstance(value, dict) else "a list"
+    if isinstance(value, int) and abs(value) >= 10**SHOWN:
+        return f"a number of more than {SHOWN} digits"
+    text = written(value)
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
