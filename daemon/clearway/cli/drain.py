@@ -55,9 +55,7 @@ def drain_nodes(
         typer.Option("--wait", help="Return when the nodes are empty; with --rolling, when the last node is back."),
     ] = False,
     dry_run: DryRunOption = False,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
+    look: options.Look = options.LOOKING,
 ) -> None:
     """Empty nodes without losing work: nothing new starts there, and their jobs are saved and go on elsewhere."""
     now = asker.now()
@@ -73,59 +71,44 @@ def drain_nodes(
             rolling=rolling,
         )
     if dry_run:
-        _dry_run(wish, site, output)
-    _order(RequestKind.DRAIN, site, output, _emptied if wait else None, wish.model_dump_json())
+        _dry_run(wish, look)
+    _order(RequestKind.DRAIN, look, _emptied if wait else None, wish.model_dump_json())
 
 
 @options.with_options
 def undrain(
-    nodes: Annotated[str, typer.Argument(help="Nodes, as for drain.")],
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
+    nodes: Annotated[str, typer.Argument(help="Nodes, as for drain.")], look: options.Look = options.LOOKING
 ) -> None:
     """Let nodes take jobs again that `clearway drain` has emptied."""
     with options.errors():
         wish = new_request(UndrainRequest, nodes=nodes)
-    _order(RequestKind.UNDRAIN, site, output, document=wish.model_dump_json())
+    _order(RequestKind.UNDRAIN, look, document=wish.model_dump_json())
 
 
 @options.with_options
-def compact(
-    wait: WaitOption = False,
-    dry_run: DryRunOption = False,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
-) -> None:
+def compact(wait: WaitOption = False, dry_run: DryRunOption = False, look: options.Look = options.LOOKING) -> None:
     """Move jobs off the emptiest nodes onto others that are partly used, so that whole nodes become empty."""
     if dry_run:
-        _dry_run(MoveKind.COMPACTION, site, output)
-    _order(RequestKind.COMPACT, site, output, _arrived if wait else None)
+        _dry_run(MoveKind.COMPACTION, look)
+    _order(RequestKind.COMPACT, look, _arrived if wait else None)
 
 
 @options.with_options
-def promote(
-    wait: WaitOption = False,
-    dry_run: DryRunOption = False,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
-) -> None:
+def promote(wait: WaitOption = False, dry_run: DryRunOption = False, look: options.Look = options.LOOKING) -> None:
     """Move jobs from lower-ranked nodes to free higher-ranked ones, and off scarce nodes that they do not need."""
     if dry_run:
-        _dry_run(MoveKind.PROMOTION, site, output)
-    _order(RequestKind.PROMOTE, site, output, _arrived if wait else None)
+        _dry_run(MoveKind.PROMOTION, look)
+    _order(RequestKind.PROMOTE, look, _arrived if wait else None)
 
 
-def _dry_run(wish: DrainRequest | MoveKind, site: options.Site, output: options.Output) -> NoReturn:
-    with options.source(site) as asked:
+def _dry_run(wish: DrainRequest | MoveKind, look: options.Look) -> NoReturn:
+    with options.source(look.site) as asked:
         if isinstance(wish, DrainRequest) and wish.rolling is not None:
             batches = asked.rolling_what_if(wish)
-            eviction_view.batches(batches, output)
+            eviction_view.batches(batches, look.output)
             raise typer.Exit(options.FAILED if batches.skipped else 0)
         found = asked.moves_what_if(wish) if isinstance(wish, MoveKind) else asked.drain_what_if(wish)
-    eviction_view.what_if(found, output)
+    eviction_view.what_if(found, look.output)
     raise typer.Exit(0 if found.feasible else options.FAILED)
 
 
@@ -134,18 +117,17 @@ Ended = tuple[EvictionView | RollingView, bool]  # what has ended, and whether a
 
 def _order(
     kind: RequestKind,
-    site: options.Site,
-    output: options.Output,
+    look: options.Look,
     ended: Callable[[options.Source, RequestView], Ended | None] | None = None,
     document: str = "",
 ) -> NoReturn:
     """Ask for it and print what came of it; first wait for its end where ``ended`` looks for that."""
-    quiet = output is options.Output.JSON
-    request = options.ask(kind, site, document=document, quiet=quiet)
+    quiet = look.output is options.Output.JSON
+    request = options.ask(kind, look.site, document=document, quiet=quiet)
     told: BaseModel = request
     good = not options.refused(request)
     if good and ended is not None and (request.eviction_id or request.rolling_id) is not None:
-        with options.source(site) as asked:
+        with options.source(look.site) as asked:
             while (found := ended(asked, request)) is None:
                 time.sleep(_POLL_S)
         told, good = found
@@ -190,29 +172,23 @@ def _arrived(asked: options.Source, request: RequestView) -> Ended | None:
 @options.with_options
 def list_rolling(
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of rolling drains, newest first.")] = 20,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
+    look: options.Look = options.LOOKING,
 ) -> None:
     """List rolling drains, newest first."""
-    with options.source(site) as asked:
-        eviction_view.rolling_drains(asked.rolling_drains(limit), output)
+    with options.source(look.site) as asked:
+        eviction_view.rolling_drains(asked.rolling_drains(limit), look.output)
 
 
 @rolling_app.command("show")
 @options.with_options
 def show_rolling(
-    rolling_id: RollingId,
-    watch: options.WatchOption = False,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
+    rolling_id: RollingId, watch: options.WatchOption = False, look: options.Look = options.LOOKING
 ) -> None:
     """One rolling drain: the turn of each node, and why nodes were skipped."""
 
     def shown() -> None:
-        with options.source(site) as asked:
-            eviction_view.rolling_drain(asked.rolling_drain(rolling_id), output)
+        with options.source(look.site) as asked:
+            eviction_view.rolling_drain(asked.rolling_drain(rolling_id), look.output)
 
     options.watched(shown, watch=watch)
 
@@ -239,9 +215,7 @@ def promise(
     cancel: Annotated[
         int | None, typer.Option(min=1, max=LARGEST_ID, metavar="NUMBER", help="Cancel this promise instead.")
     ] = None,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
+    look: options.Look = options.LOOKING,
 ) -> None:
     """Have nodes free from a time on, at the least loss of other jobs' work.
 
@@ -250,7 +224,7 @@ def promise(
     if cancel is not None:
         if any(given is not None for given in (nodes, at, duration, user)):
             raise typer.BadParameter("--cancel goes alone")
-        options.ask(RequestKind.CANCEL, site, cancel)
+        options.ask(RequestKind.CANCEL, look.site, cancel)
         return
     if nodes is None or at is None or duration is None or not user:
         raise typer.BadParameter("--nodes, --at, --for and --user are needed")
@@ -268,8 +242,8 @@ def promise(
             users=tuple(user),
             reason=reason,
         )
-    quiet = output is options.Output.JSON
-    request = options.ask(RequestKind.PROMISE, site, document=wish.model_dump_json(), quiet=quiet)
+    quiet = look.output is options.Output.JSON
+    request = options.ask(RequestKind.PROMISE, look.site, document=wish.model_dump_json(), quiet=quiet)
     if quiet:
         print_document(request)
         raise typer.Exit(options.FAILED if options.refused(request) else 0)
@@ -278,13 +252,11 @@ def promise(
 @options.with_options
 def promises(
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of promises, newest first.")] = 20,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
+    look: options.Look = options.LOOKING,
 ) -> None:
     """List promised nodes, newest first; `clearway evictions show NUMBER` has more of each."""
-    with options.source(site) as asked:
-        _show_promises(asked.promises(limit), output)
+    with options.source(look.site) as asked:
+        _show_promises(asked.promises(limit), look.output)
 
 
 def _show_promises(found: EvictionList, output: str) -> None:

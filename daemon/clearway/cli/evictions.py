@@ -31,16 +31,14 @@ def list_evictions(
     which: Annotated[Which, typer.Option("--state", help="State of the evictions.")] = Which["all"],
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of evictions, newest first.")] = 20,
     watch: options.WatchOption = False,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
+    look: options.Look = options.LOOKING,
 ) -> None:
     """List evictions, newest first."""
 
     def shown() -> None:
-        with options.source(site) as asked:
+        with options.source(look.site) as asked:
             found = asked.evictions(None if which.value == "all" else which.value, limit)
-        eviction_view.evictions(found, output)
+        eviction_view.evictions(found, look.output)
 
     options.watched(shown, watch=watch)
 
@@ -48,49 +46,41 @@ def list_evictions(
 @evictions_app.command("show")
 @options.with_options
 def show_eviction(
-    eviction_id: options.EvictionId,
-    watch: options.WatchOption = False,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
+    eviction_id: options.EvictionId, watch: options.WatchOption = False, look: options.Look = options.LOOKING
 ) -> None:
     """One eviction: the plan, a reason for every job, the trade-off curve, every step."""
 
     def shown() -> None:
-        with options.source(site) as asked:
+        with options.source(look.site) as asked:
             found = asked.eviction(eviction_id)
-            if output is options.Output.JSON:
+            if look.output is options.Output.JSON:
                 render.print_document(found)
                 return
             verdicts, steps = asked.verdicts(eviction_id), asked.steps(eviction_id)
-        eviction_view.eviction(found, verdicts, steps.items, output)
+        eviction_view.eviction(found, verdicts, steps.items, look.output)
 
     options.watched(shown, watch=watch)
 
 
 @evictions_app.command()
 @options.with_options
-def verdicts(
-    eviction_id: options.EvictionId, output: options.OutputOption = options.Output.TABLE, *, site: options.Site
-) -> None:
+def verdicts(eviction_id: options.EvictionId, look: options.Look = options.LOOKING) -> None:
     """Why each running job leaves or stays."""
-    with options.source(site) as asked:
+    with options.source(look.site) as asked:
         found = asked.verdicts(eviction_id)
-    if output is options.Output.JSON:
+    if look.output is options.Output.JSON:
         render.print_json({"items": [each.model_dump(mode="json") for each in found], "next_offset": None})
     else:
-        render.console(output).print(eviction_view.verdict_table(found, {}))
+        render.console(look.output).print(eviction_view.verdict_table(found, {}))
 
 
 @evictions_app.command()
 @options.with_options
-def steps(
-    eviction_id: options.EvictionId, output: options.OutputOption = options.Output.TABLE, *, site: options.Site
-) -> None:
+def steps(eviction_id: options.EvictionId, look: options.Look = options.LOOKING) -> None:
     """Everything that was done or noticed, in order."""
-    with options.source(site) as asked:
+    with options.source(look.site) as asked:
         found = asked.steps(eviction_id)
-    render.answer(found, output, lambda: eviction_view.journal(found.items))
+    render.answer(found, look.output, lambda: eviction_view.journal(found.items))
 
 
 @evictions_app.command()
@@ -154,9 +144,7 @@ NOT_RUNNING = 3  # exit status, as of `systemctl status`
 
 
 @options.with_options
-def status(
-    watch: options.WatchOption = False, output: options.OutputOption = options.Output.TABLE, *, site: options.Site
-) -> None:
+def status(watch: options.WatchOption = False, look: options.Look = options.LOOKING) -> None:
     """Whether a daemon runs and in which mode, what waits for room or approval, and what is under way.
 
     Exit status 3: no daemon leads, or that cannot be found out.
@@ -164,12 +152,12 @@ def status(
 
     def shown() -> bool:
         try:
-            with options.source(site, told=False) as asked:
+            with options.source(look.site, told=False) as asked:
                 found = asked.status()
         except ClearwayError as error:
             options.complain(f"not known whether Clearway runs: {error}")
             return False
-        _show_status(found, asker.now(), output)
+        _show_status(found, asker.now(), look.output)
         return found.running
 
     if not options.watched(shown, watch=watch):

@@ -28,19 +28,17 @@ def audit(
     noted: Annotated[
         str | None, typer.Option(help="With --verify: a hash noted earlier, which an entry must still have.")
     ] = None,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
+    look: options.Look = options.LOOKING,
 ) -> None:
     """The audit trail: requests and their answers, changes of the configuration, refused logins, takeovers."""
     if noted and not verify:
         raise typer.BadParameter("--noted goes with --verify")
-    with options.source(site) as asked:
+    with options.source(look.site) as asked:
         if verify:
-            _verify(asked, noted, output)
+            _verify(asked, noted, look.output)
             return
         found = asked.audit(limit, kind, actor)
-    if output is options.Output.JSON:
+    if look.output is options.Output.JSON:
         render.print_json({"items": [each.model_dump(mode="json") for each in found], "next_before": None})
     else:
         for each in found:
@@ -69,14 +67,12 @@ def _verify(asked: options.Source, noted: str | None, output: options.Output) ->
 @options.with_options
 def calibration(
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of applications.")] = 50,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
+    look: options.Look = options.LOOKING,
 ) -> None:
     """Predicted and actual checkpoint times, and the applications that are not asked to save themselves any more."""
-    with options.source(site) as asked:
+    with options.source(look.site) as asked:
         found = asked.calibration(limit)
-    if output is options.Output.JSON:
+    if look.output is options.Output.JSON:
         render.print_document(found)
         return
     if not found.items:
@@ -89,7 +85,7 @@ def calibration(
     by_key = render.table("user", "application", "checkpointer", *right, ">next", "")
     for one in found.items:
         by_key.add_row(one.user, one.app, one.checkpointer, *_figures(one), *_next(one))
-    render.console(output).print(Group(by_name, "", by_key))
+    render.console(look.output).print(Group(by_name, "", by_key))
     if found.next_offset is not None:
         print(f"... and more (--limit); {limit} are shown")
 
@@ -119,12 +115,10 @@ _WARNING = (
 @options.with_options
 def leaders(
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of leaders, newest first.")] = 20,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
+    look: options.Look = options.LOOKING,
 ) -> None:
     """The daemons that have acted on this database, newest first."""
-    with options.source(site) as asked:
+    with options.source(look.site) as asked:
         found = asked.leaders(limit)
     columns: render.Columns = {
         ">epoch": lambda leader: leader.epoch,
@@ -133,7 +127,7 @@ def leaders(
         "until": lambda leader: render.when(leader.ended_at),
         "ended": lambda leader: f"{leader.ended or 'leads'}{f' by {leader.ended_by}' if leader.ended_by else ''}",
     }
-    render.answer(found, output, lambda: render.listing(found.items, columns))
+    render.answer(found, look.output, lambda: render.listing(found.items, columns))
 
 
 def takeover(

@@ -75,6 +75,22 @@ class Site:
     api: ApiOption = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How a command shows what it reads, and where it reads that."""
+
+    output: OutputOption = Output.TABLE
+    config: ConfigOption = DEFAULT_CONFIG
+    api: ApiOption = None
+
+    @property
+    def site(self) -> Site:
+        return Site(config=self.config, api=self.api)
+
+
+LOOKING = Look()  # where no option says otherwise
+
+
 class ByUse(TyperGroup):
     """A group whose help lists its commands by what they are used for: their ``rich_help_panel``."""
 

@@ -266,14 +266,12 @@ def _plot(times: Distribution, ends: Floats) -> Group:
 def advice(
     name: Annotated[str, typer.Option(help="The application as the job calls it, else the job's name.")],
     user: Annotated[str | None, typer.Option(help="User of the jobs; default: you.")] = None,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
+    look: options.Look = options.LOOKING,
 ) -> None:
     """Time limits and run times of the jobs of this name that the daemon has seen end."""
-    with options.source(site) as asked:
+    with options.source(look.site) as asked:
         found = asked.walltime_advice(user or getpass.getuser(), name)
-    if output is Output.JSON:
+    if look.output is Output.JSON:
         render.print_document(found)
     else:
         print(render.visible(found.advice))
