@@ -11,7 +11,7 @@ from clearway.api.job_schemas import JobRole
 from clearway.api.plan_schemas import VerdictView
 from clearway.api.sight import Own
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.saving import IfUrgent, SavingWay, if_urgent, saving
+from clearway.eligibility.saving import SavingWay, if_urgent, saving
 from clearway.eligibility.urgent import matching_rule
 from clearway.estimates.costs import lost_work_node_s
 from clearway.estimates.returns import runs_again
@@ -269,7 +269,8 @@ def job_view(
         urgent="" if rule is None else rule.name or f"rule {rules.index(rule) + 1}",
         waiting=waiting,
         saving=views.view(j.SavingView, saving(job, context)),
-        if_urgent=None if urgent is None else _if_urgent_view(urgent),
+        if_urgent=urgent
+        and views.view(j.IfUrgentView, urgent, ways=tuple(views.view(j.WayView, way) for way in urgent.ways)),
     )
 
 
@@ -301,10 +302,6 @@ def gone_view(
     doing = "Slurm's record of it cannot be read just now." if report.snapshot.hides(job) else ""
     known = _GONE | own | remembered.told(operations, report)
     return views.view(j.JobView, **known | {"started_at": None, "doing": doing})
-
-
-def _if_urgent_view(found: IfUrgent) -> j.IfUrgentView:
-    return views.view(j.IfUrgentView, found, ways=tuple(views.view(j.WayView, way) for way in found.ways))
 
 
 def operation_of(

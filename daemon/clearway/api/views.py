@@ -221,7 +221,7 @@ def eviction_summary(e: Operation, schema: type[S], **more: object) -> S:
         e,
         e.subject,
         e.plan,
-        drain=_drain_view(e),
+        drain=_order_view(e.order) if isinstance(e, Drain | Relocation) else None,
         promise=_promise_view(e),
         tasks=e.plan.tasks if isinstance(e, Eviction) else 1,
         preemptees=len(e.plan.preemptees),
@@ -232,10 +232,6 @@ def eviction_summary(e: Operation, schema: type[S], **more: object) -> S:
         actual_lost_work_node_s=e.actual_lost_node_s,
         **more,
     )
-
-
-def _drain_view(e: Operation) -> s.DrainView | None:
-    return _order_view(e.order) if isinstance(e, Drain | Relocation) else None
 
 
 def _promise_view(e: Operation) -> s.PromiseView | None:

@@ -15,11 +15,10 @@ from clearway.api.status_schemas import StatusView
 from clearway.api.views import read_status
 from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
 from clearway.cli import asker
-from clearway.cli.asker import actor
 from clearway.config.configuration import Config
 from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest, chosen_nodes
-from clearway.drain.rolling import Preview, preview
+from clearway.drain.rolling import preview
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.history import read_history
@@ -31,7 +30,7 @@ from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError, DrainError
 from clearway.model.operations import STATE_GROUPS, EvictionState
 from clearway.model.orders import DrainOrder, MoveKind
-from clearway.model.plan import DrainPlan, NoPlan, Plan, RelocationPlan
+from clearway.model.plan import NoPlan, Plan
 from clearway.model.requests import RequestKind
 from clearway.model.urgent_report import MOST_CASES
 from clearway.preemption.detection import imagined, usual_partition
@@ -42,6 +41,8 @@ from clearway.relocation.plan import plan_moves
 from clearway.store.base import Store
 from clearway.telemetry.log import configure_logging
 
+_PAGE = 100  # entries of the audit trail
+
 
 def plan_eviction(config: Config, nodes: int, max_delay_s: float, partition: str | None) -> Plan | NoPlan:
     """For an urgent job that does not exist. Earlier preemptions do not count: the question needs no database."""
@@ -50,51 +51,11 @@ def plan_eviction(config: Config, nodes: int, max_delay_s: float, partition: str
     return decide(imagined(nodes, max_delay_s, (partition,), context.now), context, open_planner(config))
 
 
-def plan_of_drain(config: Config, store: Store, wish: DrainRequest) -> DrainPlan | NoPlan:
-    order, context = _order(config, store, wish)
-    why = not_ours_to_drain(order.nodes, context.snapshot)
-    if why:
-        raise DrainError(why)
-    return plan_drain(order, context, open_planner(config))
-
-
-def preview_of_drain(config: Config, store: Store, wish: DrainRequest) -> Preview:
-    """The batches, if the cluster stayed as it is."""
-    order, context = _order(config, store, wish)
-    planner = open_planner(config)
-    return preview(order, wish.rolling or 1, context.snapshot, lambda each: plan_drain(each, context, planner))
-
-
-def plan_of_moves(kind: MoveKind, config: Config, store: Store) -> RelocationPlan | NoPlan:
-    context = _informed(config, store)
-    return plan_moves(kind, context, jobs=jobs_left(kind, store, config, context.now), actor=actor())
-
-
 def _fresh(config: Config) -> PlanningContext:
     configure_logging("text", quiet=True)  # standard output is for the answer alone
     with closing(open_backend(config, SystemClock())) as backend:
         snapshot = backend.snapshot()
     return PlanningContext(snapshot=snapshot, config=config, now=snapshot.taken_at, actions=checkpointer_actions())
-
-
-def _informed(config: Config, store: Store) -> PlanningContext:
-    """The same with what the daemon knows."""
-    fresh = _fresh(config)
-    return replace(
-        fresh,
-        preempted=store.preemption_counts(job.job_id for job in fresh.snapshot.jobs if job.state.holds_nodes),
-        under_way=under_way_by(store.open_evictions()),
-        history=read_history(store, config),
-    )
-
-
-def _order(config: Config, store: Store, wish: DrainRequest) -> tuple[DrainOrder, PlanningContext]:
-    wish.check_times(datetime.now(UTC))
-    context = _informed(config, store)
-    return wish.order(chosen_nodes(wish.nodes, context.snapshot), actor()), context
-
-
-_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,14 +146,38 @@ class Database:
         return views.what_if_view(asker.now(), plan_eviction(self.config, nodes, max_delay_s, partition))
 
     def drain_what_if(self, wish: DrainRequest) -> schemas.WhatIfView:
-        return views.what_if_view(asker.now(), plan_of_drain(self.config, self.store, wish))
+        order, context = self._order(wish)
+        why = not_ours_to_drain(order.nodes, context.snapshot)
+        if why:
+            raise DrainError(why)
+        return views.what_if_view(asker.now(), plan_drain(order, context, open_planner(self.config)))
 
     def rolling_what_if(self, wish: DrainRequest) -> schemas.RollingWhatIf:
-        found = preview_of_drain(self.config, self.store, wish)
+        """The batches, if the cluster stayed as it is."""
+        order, context = self._order(wish)
+        planner = open_planner(self.config)
+        found = preview(order, wish.rolling or 1, context.snapshot, lambda each: plan_drain(each, context, planner))
         return views.view(schemas.RollingWhatIf, found, taken_at=asker.now(), skipped=dict(found.skipped))
 
     def moves_what_if(self, kind: MoveKind) -> schemas.WhatIfView:
-        return views.what_if_view(asker.now(), plan_of_moves(kind, self.config, self.store))
+        context = self._informed()
+        jobs = jobs_left(kind, self.store, self.config, context.now)
+        return views.what_if_view(asker.now(), plan_moves(kind, context, jobs=jobs, actor=asker.actor()))
+
+    def _order(self, wish: DrainRequest) -> tuple[DrainOrder, PlanningContext]:
+        wish.check_times(datetime.now(UTC))
+        context = self._informed()
+        return wish.order(chosen_nodes(wish.nodes, context.snapshot), asker.actor()), context
+
+    def _informed(self) -> PlanningContext:
+        """A fresh look at the cluster, with what the daemon knows."""
+        fresh = _fresh(self.config)
+        return replace(
+            fresh,
+            preempted=self.store.preemption_counts(job.job_id for job in fresh.snapshot.jobs if job.state.holds_nodes),
+            under_way=under_way_by(self.store.open_evictions()),
+            history=read_history(self.store, self.config),
+        )
 
     def ask(
         self, kind: RequestKind, eviction_id: int | None = None, *, document: str = "", rolling_id: int | None = None

@@ -157,15 +157,11 @@ def status(watch: options.WatchOption = False, look: options.Look = options.LOOK
         except ClearwayError as error:
             options.complain(f"not known whether Clearway runs: {error}")
             return False
-        _show_status(found, asker.now(), look.output)
+        render.answer(found, look.output, lambda: Group(*_shown_status(found, asker.now(), look.output)))
         return found.running
 
     if not options.watched(shown, watch=watch):
         raise typer.Exit(NOT_RUNNING)
-
-
-def _show_status(found: StatusView, now: datetime, output: str) -> None:
-    render.answer(found, output, lambda: Group(*_shown_status(found, now, output)))
 
 
 def _shown_status(found: StatusView, now: datetime, output: str) -> Iterator[RenderableType]:
