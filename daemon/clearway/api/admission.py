@@ -214,8 +214,8 @@ class Gzip(GZipMiddleware):
 class Tags:
     """Middleware: an answer to GET has an ETag, and is 304 for an asker that has it (If-None-Match).
 
-    The tag is one of the content, so it is weak: another encoding has the same. What was asked for has been done by
-    then; saved is the way, and the asker's work.
+    The tag is weak, because it is of the content and not of its encoding. A 304 saves the transfer and the asker's
+    work; the daemon's has been done by then.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -113,7 +113,7 @@ def _asker(given: Credentials, daemon: Daemon, request: Request) -> Identity:
 
 
 def _named_by_proxy(daemon: Context, request: Request) -> Identity | None:
-    """A token counts more than what a proxy says: who shows one wants to be that."""
+    """The user whom the site's proxy names; a token counts more, and is asked for first."""
     try:
         user = user_named_by_proxy(request, daemon.config().access)
         return None if user is None else daemon.logins.identify_user(user)

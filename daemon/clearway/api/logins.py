@@ -115,7 +115,7 @@ class _Known:
 
 
 class Logins:
-    """Asks each of those that know identities; safe for several threads.
+    """Asks everything that knows identities, in turn; safe for several threads.
 
     Raises ``ConfigError``: the JWKS file of the configuration cannot be used.
     """
@@ -175,7 +175,7 @@ class Logins:
         return known.identity
 
     def identify_user(self, user: str) -> Identity:
-        """A user whom the site's proxy names. Raises as ``identify``; root is nobody's to name."""
+        """A user whom the site's proxy names. Raises as ``identify``; a proxy cannot name root."""
         if user == "root" or not _USER.fullmatch(user):
             raise LoginRefusedError(f"the proxy names {user[:40]!r}, which is no user")
         now, key = self._clock.now(), b"proxy " + user.encode()

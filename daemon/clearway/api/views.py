@@ -53,7 +53,7 @@ P = TypeVar("P", bound=p.PlanView)
 
 
 def view(schema: type[A], *records: object, **own: object) -> A:
-    """An answer whose fields are its ``own``, and else those of the first of these records that has one of the name."""
+    """An answer with these ``own`` fields. Every other field is that of the first record that has one of its name."""
     found = {
         name: getattr(record, name)
         for record in reversed(records)
@@ -64,7 +64,7 @@ def view(schema: type[A], *records: object, **own: object) -> A:
 
 
 def page(schema: type[A], found: Sequence[R], shown: Callable[[R], object], limit: int, offset: int = 0) -> A:
-    """The first ``limit`` of what was found, one more than that if there are more: then the next page has an offset."""
+    """An answer with the first ``limit`` of what was found. Where more was found, it names the next page's offset."""
     more = len(found) > limit
     return view(schema, items=tuple(map(shown, found[:limit])), next_offset=offset + limit if more else None)
 

@@ -260,7 +260,7 @@ class Story:
         return newest
 
     def remember(self, candidates: Iterable[Candidate]) -> None:
-        """A later plan for the same urgent job has no candidates that have left for an earlier one."""
+        """Keep what killing each job would lose: a later plan does not have those that have left for an earlier one."""
         for candidate in candidates:
             lost = [option.lost_work_node_s for option in candidate.options if option.action is Action.KILL]
             self._if_killed.setdefault(candidate.job_id, sum(lost))

@@ -36,7 +36,7 @@ def show(found: EvictionView, explanation: ExplanationView, output: str) -> None
 
 
 def show_dry_run(config: Config, answer: Plan | NoPlan, output: str, *, explain: bool) -> None:
-    """A plan that nothing follows from; explained within the time that the daemon would take for that as well."""
+    """A plan that is not carried out, explained within the time that the daemon would take for that."""
     shown = what_if_view(asker.now(), answer)
     if isinstance(answer, NoPlan) or shown.plan is None or not explain:
         eviction_view.what_if(shown, output)

@@ -148,7 +148,7 @@ def stored(config: Path) -> Iterator[Store]:
 def source(site: Site, *, told: bool = True) -> Iterator[Source]:
     """What the commands read, and ask for requests: the daemon's API where an address is known, else its database.
 
-    ``told``: errors end the command with one line.
+    Unless ``told`` is False, an error ends the command with one line.
     """
     settings = _settings(site)
     with errors() if told else nullcontext():

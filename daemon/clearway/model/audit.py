@@ -68,7 +68,7 @@ class AuditRow:
         return found if isinstance(found, dict) else {}
 
     def fault(self, sequence: int, previous: str) -> str:
-        """Why this is not the entry of this number after one with the hash ``previous``; empty when it is."""
+        """Why this is not entry number ``sequence``, following an entry with the hash ``previous``; empty: it is."""
         if self.sequence != sequence:
             return f"entry {sequence} is missing"
         if self.previous != previous:

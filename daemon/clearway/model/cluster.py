@@ -37,7 +37,7 @@ def only_gpus(counts: Counts) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What a waiting job asks for in all: Slurm spreads it over its nodes, here it is planned for evenly."""
+    """What a waiting job asks for in total. Slurm spreads it over the job's nodes; plans count with an even share."""
 
     tasks: int = 0
     cpus_per_task: int = 0
@@ -60,7 +60,7 @@ class Spread:
         return max(ceil(self.tasks / nodes) * self.cpus_per_task, of_gpus)
 
     def memory_on_each(self, nodes: int) -> int:
-        """MiB, where they are asked for with GPUs; 0: they are not."""
+        """MiB on each node, where the job asks for memory per GPU; 0: it does not."""
         return self.memory_per_gpu_mib * only_gpus(self.gpus_on_each(nodes))
 
     def cpus_for_gpus(self, nodes: int) -> int:
@@ -197,7 +197,8 @@ class Skipped:
     ident: str  # as much of its id as could be read
     why: str
     holds_nodes: bool = True  # False only for a job whose state could be read and says that it holds none
-    # Those that a job holds, where that much could be read: then it stands among the jobs, in the state UNKNOWN.
+    # The nodes that a job holds, where they could be read: so that they stay occupied, the job is among the jobs then,
+    # in the state UNKNOWN.
     nodes: tuple[str, ...] = ()
 
 
@@ -262,7 +263,7 @@ class ClusterSnapshot:
     power_saving: PowerSaving = PowerSaving()
 
     def take_indexes(self, before: "ClusterSnapshot | None") -> None:
-        """Find nothing anew of what an earlier snapshot has found about the very same jobs."""
+        """Take over the indexes that an earlier snapshot of the very same jobs has made."""
         if before is not None and before.jobs is self.jobs:
             known = vars(before)
             vars(self).update((name, known[name]) for name in _OF_JOBS if name in known)
@@ -294,7 +295,7 @@ class ClusterSnapshot:
 
     @cached_property
     def jobs_in(self) -> dict[str, tuple[Job, ...]]:
-        """By the reservation that they ask for or run in, in which most jobs are not."""
+        """By the reservation that they ask for or run in; most jobs have none."""
         found: dict[str, list[Job]] = defaultdict(list)
         for job in self.jobs:
             if job.reservation is not None:
@@ -332,7 +333,7 @@ class ClusterSnapshot:
 
     @cached_property
     def unread_jobs(self) -> frozenset[str]:
-        """Jobs of which no more could be read than the nodes they hold: nothing is concluded from what they seem."""
+        """Jobs of which only the nodes could be read. Nothing else that is noted of them counts."""
         return frozenset(item.ident for item in self.skipped if item.kind == "job" and item.nodes)
 
 

@@ -83,7 +83,7 @@ def ignore(_: Event) -> None:
 
 
 def fan_out(*listeners: Emit) -> Emit:
-    """One function that tells all of them, in this order."""
+    """One ``Emit`` that calls all of these, in this order."""
 
     def emit(event: Event) -> None:
         for listener in listeners:

@@ -94,7 +94,7 @@ def _leaders(connection: Connection, *, limit: int = 50, offset: int = 0) -> tup
 
 
 def _end(connection: Connection, at: datetime, how: LeaderEnd, actor: str = "") -> None:
-    """Write down that the time of the one that led is over, where that is not known yet."""
+    """Note the end of the leader before, unless it is noted already."""
     query = update(LEADERS).where(LEADERS.c.ended_at.is_(None))
     connection.execute(query.values(ended_at=at, ended=how, ended_by=actor))
 

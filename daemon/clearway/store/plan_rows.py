@@ -175,7 +175,7 @@ class PlanRows:
         return tuple(plan_from(row.kind, row, parts) for row in found)
 
     def _parts(self, connection: Connection, found: Sequence[Row[*tuple[Any, ...]]]) -> dict[str, Part]:
-        """By digest; those that are in memory are the same objects as there."""
+        """By digest; a part that is in memory is not read again."""
         named = {digest for row in found for digest in (row.candidates, row.nodes) if digest is not None}
         parts = {digest: part for digest in named if (part := self._cache.part(digest)) is not None}
         return parts | parts_of(connection, found, but_for=parts.keys())

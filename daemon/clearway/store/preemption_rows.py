@@ -110,12 +110,12 @@ def usage_queries(since: datetime | BindParameter[datetime], without: int = 0) -
 
 
 def usage_of(jobs: int, lost_node_s: float | None, intended_jobs: int, intended_lost_node_s: float | None) -> Usage:
-    """From the values of ``usage_queries``; the sum over no rows is None."""
+    """From the values of ``usage_queries``, where a sum over no rows is None."""
     return Usage(int(jobs), float(lost_node_s or 0.0), int(intended_jobs), float(intended_lost_node_s or 0.0))
 
 
 def moved_since(connection: Connection, kind: MoveKind, since: datetime) -> int:
-    """By the name that stands for the planner of such a plan, of which there is one an eviction."""
+    """Such moves have a planner's name of their own in their plan, and an eviction of theirs has one plan."""
     query = (
         select(func.count())
         .select_from(PREEMPTIONS.join(PLANS, PREEMPTIONS.c.eviction_id == PLANS.c.eviction_id))
