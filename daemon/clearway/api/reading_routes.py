@@ -1,7 +1,5 @@
 """Read: the cluster, the preemptors that wait, what has been learned, the report on urgent jobs, the audit trail."""
 
-from dataclasses import asdict
-from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
@@ -10,15 +8,13 @@ from clearway.api import schemas, views
 from clearway.api.authorization import needs
 from clearway.api.context import Daemon, Report
 from clearway.api.forms import JobFilter, UserFilter
-from clearway.api.report_schemas import AuditCheckView, AuditList, ReportView, audit_view, report_view
+from clearway.api.report_schemas import AuditCheckView, AuditList, ReportView, audit_view
 from clearway.api.sight import Seen
 from clearway.api.status_schemas import StatusView
 from clearway.api.views import read_status
-from clearway.estimates.run_times import RunKey, advice_on, sentence
+from clearway.estimates.run_times import RunKey
 from clearway.model.durations import parse_duration_s
 from clearway.model.requests import Role
-from clearway.model.urgent_report import MOST_CASES
-from clearway.preemption.report import part_of, report
 from clearway.store.base import LARGEST_ID
 
 _USER = [needs(Role.USER)]
@@ -102,10 +98,10 @@ def walltime_advice(
     """Time limits and run times of the jobs of this user and name that the daemon has seen end."""
     if user != seen.asker.name and not seen.all("jobs", "usage"):
         raise HTTPException(403, "Slurm's PrivateData shows each user the own jobs alone")
-    found = advice_on(daemon.runs(RunKey(user, name)))
+    found = views.advice(user, name, daemon.runs(RunKey(user, name)))
     if found is None:
         raise HTTPException(404, f"no job {name!r} of user {user!r} has been seen to end")
-    return schemas.WalltimeAdviceView(user=user, app=name, advice=sentence(found), **asdict(found))
+    return found
 
 
 urgent = APIRouter(tags=["evictions"], dependencies=[needs(Role.USER)])
@@ -118,16 +114,11 @@ def urgent_report(
     since: Annotated[str, Query(max_length=40, description="how far to look back, such as 7d or 12h")] = "7d",
 ) -> ReportView:
     """What Clearway did or would have done for urgent jobs, what happened, and what Slurm's own rule would lose."""
-    now = daemon.clock.now()
     try:
-        at = now - timedelta(seconds=parse_duration_s(since))
+        since_s = parse_duration_s(since)
     except ValueError as error:
         raise HTTPException(422, f"since: {error}") from None
-    found = daemon.store.cases_since(at, MOST_CASES + 1)
-    told, user = found[:MOST_CASES], seen.own_alone
-    if user is not None:
-        told = tuple(part for case in told if (part := part_of(case, user)) is not None)
-    return report_view(report(told, at, now, more=len(found) > MOST_CASES), complete=user is None)
+    return views.urgent_report(daemon.store, since_s, daemon.clock.now(), seen.own_alone)
 
 
 trail = APIRouter(prefix="/audit", tags=["audit"], dependencies=[needs(Role.ADMIN)])

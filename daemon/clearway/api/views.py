@@ -8,9 +8,11 @@ from typing import Any, TypeVar
 
 from clearway.api import plan_schemas as p
 from clearway.api import schemas as s
+from clearway.api.report_schemas import ReportView, report_view
 from clearway.api.status_schemas import StatusView
 from clearway.config.configuration import Config, DaemonConfig
 from clearway.estimates.learning import History
+from clearway.estimates.run_times import RunRecord, advice_on, sentence
 from clearway.execution.breaker import BREAKER
 from clearway.execution.gate import Gate
 from clearway.execution.placement import placement_name
@@ -41,6 +43,8 @@ from clearway.model.plan import (
 from clearway.model.problem import Option
 from clearway.model.records import Key
 from clearway.model.report import CycleReport, Waiting
+from clearway.model.urgent_report import MOST_CASES
+from clearway.preemption.report import part_of, report
 from clearway.store.base import BACKEND, PAUSED, STATUS, Store
 
 MOST_SKIPPED = 50
@@ -67,6 +71,24 @@ def page(schema: type[A], found: Sequence[R], shown: Callable[[R], object], limi
     """An answer with the first ``limit`` of what was found. Where more was found, it names the next page's offset."""
     more = len(found) > limit
     return view(schema, items=tuple(map(shown, found[:limit])), next_offset=offset + limit if more else None)
+
+
+def urgent_report(store: Store, since_s: float, now: datetime, user: str | None = None) -> ReportView:
+    """The report of so long a time; ``user``: the part of it that is this user's."""
+    at = now - timedelta(seconds=since_s)
+    found = store.cases_since(at, MOST_CASES + 1)
+    told = found[:MOST_CASES]
+    if user is not None:
+        told = tuple(part for case in told if (part := part_of(case, user)) is not None)
+    return report_view(report(told, at, now, more=len(found) > MOST_CASES), complete=user is None)
+
+
+def advice(user: str, name: str, runs: Sequence[RunRecord]) -> s.WalltimeAdviceView | None:
+    """None: no run says anything."""
+    found = advice_on(runs)
+    if found is None:
+        return None
+    return s.WalltimeAdviceView(user=user, app=name, advice=sentence(found), **asdict(found))
 
 
 def promise_list(store: Store, limit: int, offset: int = 0) -> s.EvictionList:

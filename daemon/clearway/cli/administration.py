@@ -16,7 +16,6 @@ from clearway.cli import asker, options, render
 from clearway.config.configuration import Config, parse_config
 from clearway.doctor.first_configuration import first_configuration
 from clearway.model.audit import Audited, AuditKind
-from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError, ConfigError
 from clearway.model.requests import Role
 from clearway.slurm.site_facts import Site, SiteFacts
@@ -130,10 +129,7 @@ def make_token(
 
 
 def _end_of_token(valid: str, now: datetime) -> datetime | None:
-    try:
-        lasts = timedelta(seconds=parse_duration_s(valid))
-    except (ValueError, OverflowError) as error:
-        raise typer.BadParameter(str(error)) from None
+    lasts = timedelta(seconds=options.duration_s(valid))
     if lasts > _LONGEST:
         raise typer.BadParameter("a token is good for ten years at most; 0: for ever")
     return now + lasts if lasts else None

@@ -5,12 +5,12 @@ What the daemon would decide is found out on a fresh snapshot; nothing is done.
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from clearway.api import report_schemas, schemas, views
 from clearway.api.plan_schemas import ExplanationView, VerdictView
-from clearway.api.report_schemas import ReportView, report_view
+from clearway.api.report_schemas import ReportView
 from clearway.api.status_schemas import StatusView
 from clearway.api.views import read_status
 from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
@@ -22,7 +22,7 @@ from clearway.drain.rolling import preview
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.history import read_history
-from clearway.estimates.run_times import RunKey, advice_on, sentence
+from clearway.estimates.run_times import RunKey
 from clearway.execution.node_hold import not_ours_to_drain
 from clearway.model.audit import AuditKind, AuditRow
 from clearway.model.clock import SystemClock
@@ -32,10 +32,8 @@ from clearway.model.operations import STATE_GROUPS, EvictionState
 from clearway.model.orders import DrainOrder, MoveKind
 from clearway.model.plan import NoPlan, Plan
 from clearway.model.requests import RequestKind
-from clearway.model.urgent_report import MOST_CASES
 from clearway.preemption.detection import imagined, usual_partition
 from clearway.preemption.plan import decide
-from clearway.preemption.report import report
 from clearway.relocation.controller import jobs_left
 from clearway.relocation.plan import plan_moves
 from clearway.store.base import Store
@@ -103,16 +101,13 @@ class Database:
         return views.calibration_view(history, history.keys, asker.now(), limit, 0)
 
     def report(self, since: str) -> ReportView:
-        now = asker.now()
-        at = now - timedelta(seconds=parse_duration_s(since))
-        found = self.store.cases_since(at, MOST_CASES + 1)
-        return report_view(report(found[:MOST_CASES], at, now, more=len(found) > MOST_CASES))
+        return views.urgent_report(self.store, parse_duration_s(since), asker.now())
 
     def walltime_advice(self, user: str, name: str) -> schemas.WalltimeAdviceView:
-        found = advice_on(self.store.runs_of(RunKey(user, name)))
+        found = views.advice(user, name, self.store.runs_of(RunKey(user, name)))
         if found is None:
             raise ClearwayError(f"no job {name!r} of user {user!r} has been seen to end")
-        return schemas.WalltimeAdviceView(user=user, app=name, advice=sentence(found), **asdict(found))
+        return found
 
     def rolling_drains(self, limit: int) -> schemas.RollingList:
         return views.rolling_list(self.store, limit)

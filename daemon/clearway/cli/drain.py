@@ -228,10 +228,7 @@ def promise(
         return
     if nodes is None or at is None or duration is None or not user:
         raise typer.BadParameter("--nodes, --at, --for and --user are needed")
-    try:
-        duration_s = parse_duration_s(duration)
-    except ValueError as error:
-        raise typer.BadParameter(f"--for: {error}") from None
+    duration_s = options.duration_s(duration, "--for")
     with options.errors(options.BAD_INPUT):
         wish = new_request(
             PromiseRequest,

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from clearway.api.schemas import RequestView
 from clearway.cli import render
 from clearway.config.configuration import Config, load_config
+from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError
 from clearway.model.requests import RequestKind, RequestResult
 from clearway.store.base import LARGEST_ID, Store
@@ -225,6 +226,14 @@ def ask(
         raise typer.Exit(FAILED)
     print(render.visible(answer.result))
     return answer
+
+
+def duration_s(text: str, option: str = "") -> float:
+    """Of an option of this name; what is no duration ends the command."""
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{option}: {error}" if option else str(error)) from None
 
 
 def refused(answer: RequestView) -> bool:
