@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clearway.api.feed import Feed
+from clearway.api.context import Feed
 from clearway.api.now_routes import node_map, shown
 from clearway.model.requests import Role
 from clearway.slurm.parse.hostlist import expand
@@ -155,8 +155,8 @@ def test_a_listener_hears_of_changes_alone() -> None:
 
 
 def test_signs_of_life_and_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearway.api.feed.ALIVE_EVERY_S", 0.001)
-    monkeypatch.setattr("clearway.api.feed.LONGEST_S", 0.5)
+    monkeypatch.setattr("clearway.api.context.ALIVE_EVERY_S", 0.001)
+    monkeypatch.setattr("clearway.api.context.LONGEST_S", 0.5)
 
     async def scenario() -> list[bool]:
         return [changed async for changed in Feed().events()]
