@@ -106,58 +106,48 @@ def doing(part: Part) -> str:
             return _for_preemptee(part.preemption, operation)
 
 
+_FOR_PREEMPTOR = {
+    EvictionState.PROPOSED: "Room would be made for it (eviction {number}); in mode observe nothing is done.",
+    EvictionState.AWAITING_APPROVAL: "Room is made for it once an operator approves eviction {number}.",
+    EvictionState.STARTED: "Eviction {number} has made room for it.",
+    EvictionState.RETURNING: "Eviction {number} has made room for it.",
+    EvictionState.CANCELLING: "Eviction {number}, which was to make room for it, is being called off.",
+}
+_STAYS = "It stays: it need not leave for {goal} any more."
+_FOR_PREEMPTEE = {
+    PreemptionState.CHECKPOINTING: "It is saving itself, to leave for {goal}.",
+    PreemptionState.VACATING: "It is leaving its nodes for {goal}.",
+    PreemptionState.SUSPENDED: "It is suspended in memory for {goal}, and goes on afterwards.",
+    PreemptionState.VACATED: "It has left for {goal}, and waits to run again.",
+    PreemptionState.QUEUED: "It has left for {goal}, and waits to run again.",
+    PreemptionState.RETURNED: "It was started again, after it had left for {goal}.",
+    PreemptionState.ENDED: "It is over; its nodes were for {goal}.",
+    PreemptionState.SPARED: _STAYS,
+    PreemptionState.FAILED: "It did not leave for {goal} as planned{note}.",
+}
+_PLANNED = {
+    EvictionState.PROPOSED: "It would leave for {goal}; in mode observe nothing is done.",
+    EvictionState.AWAITING_APPROVAL: "It leaves for {goal} once an operator approves eviction {number}.",
+    EvictionState.SCHEDULED: "It leaves for {goal} when that begins.",
+}
+
+
 def _for_preemptor(operation: Operation) -> str:
-    number = operation.eviction_id
-    match operation.state:
-        case EvictionState.PROPOSED:
-            return f"Room would be made for it (eviction {number}); in mode observe nothing is done."
-        case EvictionState.AWAITING_APPROVAL:
-            return f"Room is made for it once an operator approves eviction {number}."
-        case EvictionState.STARTED | EvictionState.RETURNING:
-            return f"Eviction {number} has made room for it."
-        case EvictionState.CANCELLING:
-            return f"Eviction {number}, which was to make room for it, is being called off."
-        case _:
-            return f"Eviction {number} makes room for it."
+    said = _FOR_PREEMPTOR.get(operation.state, "Eviction {number} makes room for it.")
+    return said.format(number=operation.eviction_id)
 
 
 def _for_preemptee(p: Preemption, operation: Operation) -> str:
-    states, leave_for = PreemptionState, goal(operation)
-    match p.state:
-        case states.PLANNED:
-            return _planned(p, operation, leave_for)
-        case states.CHECKPOINTING:
-            return f"It is saving itself, to leave for {leave_for}."
-        case states.VACATING:
-            return f"It is leaving its nodes for {leave_for}."
-        case states.SUSPENDED:
-            return f"It is suspended in memory for {leave_for}, and goes on afterwards."
-        case states.VACATED | states.QUEUED:
-            return f"It has left for {leave_for}, and waits to run again."
-        case states.RETURNED:
-            return f"It was started again, after it had left for {leave_for}."
-        case states.ENDED:
-            return f"It is over; its nodes were for {leave_for}."
-        case states.SPARED:
-            return f"It stays: it need not leave for {leave_for} any more."
-        case states.FAILED:
-            return f"It did not leave for {leave_for} as planned{f': {p.note}' if p.note else ''}."
-
-
-def _planned(p: Preemption, operation: Operation, leave_for: str) -> str:
-    if operation.state.undoing:
-        return f"It stays: it need not leave for {leave_for} any more."
-    if p.action is Action.END:
-        return f"It is expected to end by itself, in time for {leave_for}."
-    match operation.state:
-        case EvictionState.PROPOSED:
-            return f"It would leave for {leave_for}; in mode observe nothing is done."
-        case EvictionState.AWAITING_APPROVAL:
-            return f"It leaves for {leave_for} once an operator approves eviction {operation.eviction_id}."
-        case EvictionState.SCHEDULED:
-            return f"It leaves for {leave_for} when that begins."
-        case _:
-            return f"It is to leave for {leave_for}."
+    if p.state is not PreemptionState.PLANNED:
+        said = _FOR_PREEMPTEE[p.state]
+    elif operation.state.undoing:
+        said = _STAYS
+    elif p.action is Action.END:
+        said = "It is expected to end by itself, in time for {goal}."
+    else:
+        said = _PLANNED.get(operation.state, "It is to leave for {goal}.")
+    note = f": {p.note}" if p.note else ""
+    return said.format(goal=goal(operation), number=operation.eviction_id, note=note)
 
 
 @dataclass(frozen=True, slots=True)
