@@ -31,7 +31,17 @@ Weight = Annotated[float, Field(ge=0, le=1_000)]
 
 
 SHOWN = 60  # characters of a wrong value
-_KINDS = {
+# What belongs there, by pydantic's type of the error, or the beginning of that.
+_WANTED = {
+    "enum": "{expected}",
+    "literal_error": "{expected}",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "model_type": "a section",
+    "model_attributes_type": "a section",
+    "dict_type": "a section",
     "bool": "true or false",
     "int": "a whole number",
     "float": "a number",
@@ -54,27 +64,16 @@ def printable(text: str) -> str:
 
 
 def _what(error: ErrorDetails, model: type[BaseModel]) -> str:
-    kind, given, limits = error["type"], error["input"], error.get("ctx", {})
+    kind, given = error["type"], error["input"]
     match kind:
         case "extra_forbidden":
             return f"unknown key{_meant(error['loc'], model)}"
-        case "enum" | "literal_error":
-            return f"must be {limits['expected']}, not {shown(given)}"
-        case "greater_than":
-            return f"must be more than {limits['gt']}, not {shown(given)}"
-        case "greater_than_equal":
-            return f"must be at least {limits['ge']}, not {shown(given)}"
-        case "less_than":
-            return f"must be less than {limits['lt']}, not {shown(given)}"
-        case "less_than_equal":
-            return f"must be at most {limits['le']}, not {shown(given)}"
         case "tuple_type" | "list_type":
             return _list_wanted(str(error["loc"][-1]), given)
-        case "model_type" | "model_attributes_type" | "dict_type":
-            return f"must be a section, not {shown(given)}"
-    if (wanted := _KINDS.get(kind.partition("_")[0])) is not None:
-        return f"must be {wanted}, not {shown(given)}"
-    return error["msg"].removeprefix("Value error, ")
+    wanted = _WANTED.get(kind) or _WANTED.get(kind.partition("_")[0])
+    if wanted is None:
+        return error["msg"].removeprefix("Value error, ")
+    return f"must be {wanted.format(**error.get('ctx', {}))}, not {shown(given)}"
 
 
 def _list_wanted(key: str, given: object) -> str:
