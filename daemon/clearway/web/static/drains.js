@@ -2,8 +2,8 @@
 
 import { useState } from "./vendor/hooks.mjs";
 import { question } from "./api.js";
-import { count, duration, operationName, plural } from "./format.js";
-import { Act, Empty, Failed, Figures, Job, Loaded, Said, State, Table, When, html, includes, useLive, useWho } from "./ui.js";
+import { count, duration, plural } from "./format.js";
+import { Act, Empty, Failed, Figures, Job, Loaded, Said, State, Table, When, html, includes, operationName, useLive, useWho } from "./ui.js";
 import { Answer } from "./search.js";
 
 function usePreview() {

@@ -2,8 +2,8 @@
 
 import { useEffect, useState } from "./vendor/hooks.mjs";
 import { read } from "./api.js";
-import { count, duration, nodeHours, ofTasks, operationName, plural, words } from "./format.js";
-import { Act, Countdown, Empty, Figures, Job, Loaded, Said, State, Table, When, html, includes, useLive, useWho } from "./ui.js";
+import { count, duration, nodeHours, ofTasks, plural, words } from "./format.js";
+import { Act, Countdown, Empty, Figures, Job, Loaded, Said, State, Table, When, html, includes, operationName, useLive, useWho } from "./ui.js";
 import { Curve } from "./curve.js";
 import { Timeline } from "./timeline.js";
 

@@ -50,12 +50,6 @@ export function time(at) {
 
 export const words = (code) => String(code).replaceAll("_", " ");
 
-export function operationName(e) {
-  if (e.kind === "drain" || (e.drain && !e.drain.move)) return `Drain ${e.eviction_id}`;
-  if (e.drain?.move) return `${e.drain.move.kind === "promotion" ? "Promotion" : "Compaction"} ${e.eviction_id}`;
-  return `Eviction ${e.eviction_id}`;
-}
-
 /** The names of a folded host list such as n[1-3,07],login. Numbers keep their leading zeros. */
 export function hosts(folded) {
   const names = [];

@@ -1,7 +1,7 @@
 // My jobs, and one job: whether it can be saved, what it would lose now, and everything Clearway had to do with it.
 
-import { count, duration, nodeHours, ofTasks, operationName, plural, words } from "./format.js";
-import { Countdown, Empty, Failed, Figures, Job, Loaded, Said, State, Table, When, html, useLive, useWho } from "./ui.js";
+import { count, duration, nodeHours, ofTasks, plural, words } from "./format.js";
+import { Countdown, Empty, Failed, Figures, Job, Loaded, Said, State, Table, When, html, operationName, useLive, useWho } from "./ui.js";
 
 const SAYS = {
   signal: "saves itself when asked",

@@ -1,8 +1,8 @@
 // Operations and their jobs on one time axis: when each job was asked, saved, off its nodes, and back.
 
 import { useEffect, useRef, useState } from "./vendor/hooks.mjs";
-import { duration, now, operationName, time, words } from "./format.js";
-import { Job, Operation, Said, clean, State, Table, When, html } from "./ui.js";
+import { duration, now, time, words } from "./format.js";
+import { Job, Operation, Said, clean, State, Table, When, html, operationName } from "./ui.js";
 
 const ROW = 22;
 const HEAD = 26;

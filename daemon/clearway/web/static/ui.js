@@ -4,7 +4,7 @@ import { h, createContext } from "./vendor/preact.mjs";
 import { useContext, useEffect, useRef, useState } from "./vendor/hooks.mjs";
 import htm from "./vendor/htm.mjs";
 import { ask, read } from "./api.js";
-import { duration, now, operationName, time, words } from "./format.js";
+import { duration, now, time, words } from "./format.js";
 
 export const html = htm.bind(h);
 export const Who = createContext(null); // the identity, as /identity tells it
@@ -24,7 +24,6 @@ export function Said({ text, longest = LONGEST }) {
 }
 
 export const Job = ({ id, shown }) => html`<a class="job" href=${`#/jobs/${encodeURIComponent(id)}`}>${shown || id}</a>`;
-export const Operation = ({ e }) => html`<a href=${`#/evictions/${Number(e.eviction_id)}`}>${operationName(e)}</a>`;
 
 /** What is at `path`, read again whenever something changes. Null: nothing is asked for. */
 export function useLive(path) {
@@ -189,3 +188,11 @@ export function Acting() {
 export const useWho = () => useContext(Who);
 const RANKS = ["user", "viewer", "operator", "admin"];
 export const includes = (who, role) => Boolean(who?.name) && RANKS.indexOf(who.role) >= RANKS.indexOf(role);
+
+export function operationName(e) {
+  if (e.kind === "drain" || (e.drain && !e.drain.move)) return `Drain ${e.eviction_id}`;
+  if (e.drain?.move) return `${e.drain.move.kind === "promotion" ? "Promotion" : "Compaction"} ${e.eviction_id}`;
+  return `Eviction ${e.eviction_id}`;
+}
+
+export const Operation = ({ e }) => html`<a href=${`#/evictions/${Number(e.eviction_id)}`}>${operationName(e)}</a>`;
