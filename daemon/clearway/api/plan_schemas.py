@@ -51,12 +51,13 @@ class ChosenPointView(CurvePointView):
 
 class CurveView(Answer):
     planner: str = Field(description="which planner made it")
-    exact: bool = Field(description="whether every point is proven to be the cheapest")
+    exact: bool = Field(description="whether it is proven, to the second, that no plan loses less")
+    complete: bool = Field(True, description="false: further points are being worked out, in the pauses between cycles")
     gap_ratio: float = Field(
         validation_alias=AliasChoices("gap", "gap_ratio"),  # a curve has the first, an answer the second
         description="unless exact: share of a point's lost work that may be needless; 0: not known",
     )
-    points: tuple[CurvePointView, ...] = Field(description="one for each step from 0 to the max delay")
+    points: tuple[CurvePointView, ...] = Field(description="by delay; at first the one that is carried out alone")
 
 
 class VerdictView(Answer):

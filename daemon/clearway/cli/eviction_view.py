@@ -142,6 +142,8 @@ def curve_table(curve: CurveView, chosen: ChosenPointView | None) -> Table:
             bar.append("  <- chosen", style="bold green")
         returns = [node_hours(point.return_node_s) for _ in back]
         made.add_row(format_duration(point.max_delay_s), node_hours(lost), *returns, bar)
+    if not curve.complete:
+        made.caption = "Further delays are being worked out"
     return made
 
 

@@ -147,6 +147,9 @@ class LearningConfig(_Section):
     """How the next checkpoint of an application is predicted from its earlier ones under the same checkpointer."""
 
     quantile: float = _key(0.9, "a checkpoint is expected to take this quantile of the earlier durations", gt=0, le=1)
+    margin: Duration = _key(
+        1.0, "time added to that quantile. clearway calibration says how many checkpoints took no longer; 0: none"
+    )
     min_samples: Count = _key(
         5,
         "with fewer checkpoints of an application, the longest of them is expected; with fewer checkpoints of a "
@@ -160,7 +163,13 @@ class LearningConfig(_Section):
 
 class PlanningConfig(_Section):
     planner: str = _key("eviction-dp", "name of a registered planner")
-    steps: int = _key(60, "points on the trade-off curve; durations are rounded up to whole steps", ge=1, le=3_600)
+    steps: int = _key(
+        3_600,
+        "deadlines that are told apart. Where a delay has more seconds, durations are rounded up to as few seconds as "
+        "that takes, and the plan says what that may cost at most",
+        ge=1,
+        le=3_600,
+    )
     time_per_cycle: Period = _key(
         1.0,
         "computing time for plans in one cycle. Urgent jobs that it does not suffice for have their turn in one of the "

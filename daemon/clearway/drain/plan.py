@@ -128,10 +128,10 @@ def plan_drain(order: DrainOrder, context: PlanningContext, planner: Planner) ->
 def _solve(problem: EvictionProblem, planner: Planner) -> tuple[EvictionProblem, Curve]:
     """Checkpoints one after another where that loses no more: then urgent jobs can have theirs in between."""
     serial = one_after_another(problem)
-    apart = planner.solve(serial)
+    apart = planner.decide(serial)
     if serial == problem:
         return problem, apart
-    beside = planner.solve(problem)
+    beside = planner.decide(problem)
     one, other = apart.choose(), beside.choose()
     loses_more = other is not None and (
         one is None or (one.lost_work_node_s, one.return_node_s) > (other.lost_work_node_s, other.return_node_s)

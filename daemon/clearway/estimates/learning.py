@@ -2,9 +2,9 @@
 
 Model: what a program saves, and how long that takes, depends on the user, the application and the checkpointer. So
 records are kept by (user, application, checkpointer), the key, and the next checkpoint of a key is expected to take
-a quantile of what its earlier ones took: the value at rank ceil(quantile x n) of the n measured, the largest of them
-while there are few. A key without records gets the median over all keys of its checkpointer, each key counting once
-with its own median: the user whose jobs are preempted most often does not decide for the others.
+a quantile of what its earlier ones took (the value at rank ceil(quantile x n) of the n measured, the largest of them
+while there are few) and a margin. A key without records gets the median over all keys of its checkpointer, each key
+counting once with its own median: the user whose jobs are preempted most often does not decide for the others.
 
 Seconds were measured on some number of nodes. More nodes take longer by the ratio of the CoSim paper's equation (1)
 for the same MiB on each node, in which the MiB cancel: max(n / Ba, 1 / Bc) / max(n' / Ba, 1 / Bc). Fewer nodes are not
@@ -84,7 +84,7 @@ class History:
         """What a checkpoint on so many nodes will take; None when nothing is known of this checkpointer."""
         own = [each for each in self._checkpoints.get(Key(user, app, checkpointer), ()) if each.write_s is not None]
         if own:
-            return LearnedEstimate(self._upper(self._write_s(own, nodes)), own=True)
+            return LearnedEstimate(self._upper(self._write_s(own, nodes)) + self.learning.margin, own=True)
         return self._of_all(checkpointer, nodes)
 
     def restart_s(self, user: str, app: str, checkpointer: str, nodes: int) -> float | None:

@@ -99,17 +99,18 @@ class CurvePoint:
         return self.cost.preemptees
 
 
-SAME_RETURN = 0.01  # of the lost work: what coming back costs counts as equal within this
-
-
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The trade-off between delay and lost work: one point a step from 0 to the max delay."""
+    """The trade-off between delay and lost work, by the delay.
+
+    Of a plan it has the point that is carried out alone at first, and some others once they are worked out.
+    """
 
     planner: str
     points: tuple[CurvePoint, ...]
-    exact: bool = True  # proven optimal for the problem as given
+    exact: bool = True  # proven that no plan loses less
     gap: float = 0.0  # unless exact: the share of its lost work that a point may lose needlessly; 0.0: not known
+    complete: bool = True  # False: further points are being worked out
 
     def choose(self, waiting_nodes: int | None = None) -> CurvePoint | None:
         """The point to be carried out, as the function ``choose`` says; None when no point is feasible."""
@@ -122,11 +123,9 @@ def choose(points: Iterable[CurvePoint], waiting_nodes: int | None = None) -> Cu
     Without ``waiting_nodes`` no job waits: the point of the least cost, and of equally cheap points the earliest.
 
     An urgent job that asks for so many nodes waits longer only for less lost work, for a plan that preempts no job at
-    all, or for much cheaper returns: of the points that lose the least work, the earliest without a preemptee is
-    chosen, and where each has one, that whose returns and wait (``waiting_nodes`` x ``max_delay_s``) add
-    up to the least node-seconds. Returns count as equal as far as they exceed the least of these points by no more than
-    ``SAME_RETURN`` of the lost work. Ties: checkpoint time, preemptees, then the earliest point.
-    Source: docs/decisions/0032.
+    all, or for cheaper returns: of the points that lose the least work, the earliest without a preemptee is chosen, and
+    where each has one, that whose returns and wait (``waiting_nodes`` x ``max_delay_s``) add up to the least
+    node-seconds. Ties: checkpoint time, preemptees, then the earliest point. Source: docs/decisions/0032.
     """
     able = [(point.cost, point) for point in points if point.feasible]
     if not able:
@@ -138,11 +137,10 @@ def choose(points: Iterable[CurvePoint], waiting_nodes: int | None = None) -> Cu
     spares_all = [point for cost, point in able if not cost.preemptees]
     if spares_all:
         return min(spares_all, key=lambda point: point.max_delay_s)
-    same_node_s = min(cost.return_node_s for cost, _ in able) + SAME_RETURN * lost_node_s
 
     def rank(each: tuple[Cost, CurvePoint]) -> tuple[float, int, int, int]:
         cost, point = each
-        node_s = max(cost.return_node_s, same_node_s) + waiting_nodes * point.max_delay_s
+        node_s = cost.return_node_s + waiting_nodes * point.max_delay_s
         return (node_s, cost.checkpoint_s, cost.preemptees, point.max_delay_s)
 
     return min(able, key=rank)[1]
@@ -186,6 +184,7 @@ class Preemptor:
     late_until: datetime | None = None  # where no plan keeps the deadline: by when nodes are freed all the same
     tasks: int = 1  # of an array: how many of its waiting tasks shall start at once
     components: tuple[str, ...] = ()  # job_ids of a heterogeneous job, its own among them: all start, or none
+    waits: bool = True  # False: nodes are wanted by its deadline, and no job waits for them meanwhile
     only_in: tuple[str, ...] = ()  # the partitions in which it is urgent; (): all that its job names
 
     @property
@@ -358,3 +357,4 @@ class Explanation:
     later: tuple[Later, ...]
     rules: tuple[RuleOutcome, ...]
     complete: bool  # whether there was time for everything
+    curve: Curve | None = None  # of the plan, with further deadlines; None: there was no time for it

@@ -1,7 +1,8 @@
 """The eviction problem: which jobs could leave, in which ways, at what cost. Frozen data; units are in the names."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Self
 
 
 class Action(StrEnum):
@@ -132,6 +133,8 @@ class Candidate:
 class EvictionProblem:
     """The CoSim paper's eviction problem: free ``nodes_needed`` nodes within 0, step, 2 step ... max_delay seconds.
 
+    ``first_delay_s`` leaves out the deadlines before it.
+
     Nodes that are idle or on their way out are already taken off ``nodes_needed``. With ``needs`` and ``nodes``
     a node counts as freed when what is free on it meets the need; nodes that meet it at once are found here.
     """
@@ -144,6 +147,7 @@ class EvictionProblem:
     needs: Needs | None = None  # None: whole nodes
     nodes: tuple[NodeResources, ...] = ()  # with ``needs``: every node that a candidate names, and idle ones
     busy_s: int = 0  # time for which earlier checkpoints keep the file system
+    first_delay_s: int = 0  # the first deadline that is asked about, in whole steps
 
     @property
     def pools(self) -> tuple[NodeResources, ...]:
@@ -156,8 +160,16 @@ class EvictionProblem:
         return self.preemptor_nodes or self.nodes_needed
 
     @property
+    def first_step(self) -> int:
+        return min(self.first_delay_s // self.step_s, self.last_step)
+
+    @property
     def last_step(self) -> int:
         return self.max_delay_s // self.step_s
+
+    def within(self, delay_s: int) -> Self:
+        """The problem of this deadline alone, rounded down to whole steps."""
+        return replace(self, max_delay_s=delay_s, first_delay_s=delay_s // self.step_s * self.step_s)
 
     def in_time(self, options: tuple[Option, ...]) -> tuple[Option, ...]:
         """Those that the longest deadline has time for."""

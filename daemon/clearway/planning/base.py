@@ -1,25 +1,54 @@
 """What a planner is."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from operator import attrgetter
 from typing import Protocol
 
 from clearway.model.plan import Curve
 from clearway.model.problem import EvictionProblem
 from clearway.planning.formulation.places import over_places
 
+_BY_DELAY = attrgetter("max_delay_s")
+
+Seconds = Callable[[], float]  # that are left for planning; what has begun may take a little longer
+
+
+def unlimited() -> float:
+    return inf
+
 
 class Planner(Protocol):
-    """Solves the eviction problem for every deadline at once.
+    """Solves the eviction problem.
 
     Minimises, in this order: lost work, the cost of coming back (``Option.return_node_s``), checkpoint time (whole
-    steps), preemptees (see ``model.Cost``), then the list of (job_id, action) of the preemptees sorted by job_id,
-    compared as text and by ``ACTION_ORDER``. The answer does not depend on the order of the candidates.
+    steps), preemptees (see ``model.Cost``), then, on whole nodes, the list of (job_id, action) of the preemptees sorted
+    by job_id, compared as text and by ``ACTION_ORDER``. The answer does not depend on the order of the candidates.
     """
 
     @property
     def name(self) -> str: ...
 
-    def solve(self, problem: EvictionProblem) -> Curve: ...
+    def solve(self, problem: EvictionProblem) -> Curve:
+        """One point for each deadline, from the first that is asked about to the last.
+
+        Raises:
+            ValueError: the problem contradicts itself, or is more than this planner takes.
+        """
+        ...
+
+    def decide(self, problem: EvictionProblem, seconds_left: Seconds = unlimited, waiting_nodes: int = 0) -> Curve:
+        """The one point that is carried out within the longest deadline, as ``model.choose`` says.
+
+        It ends when its nodes are free. ``waiting_nodes``: those of a job that waits for them; 0: no job waits.
+        """
+        ...
+
+    def soonest_s(self, problem: EvictionProblem, seconds_left: Seconds = unlimited) -> int | None:
+        """The first moment, in whole steps, at which the nodes can be free; None where they cannot in time."""
+        ...
 
 
 class PlainPlanner(ABC):
@@ -30,13 +59,43 @@ class PlainPlanner(ABC):
     """
 
     def solve(self, problem: EvictionProblem) -> Curve:
-        """The curve of any problem.
-
-        Raises:
-            ValueError: the problem contradicts itself, or is more than this planner takes.
-        """
+        """The curve of any problem; see ``Planner``."""
         return over_places(problem, self.solve_plain)
 
     @abstractmethod
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         """The curve of a plain problem."""
+
+    def decide(self, problem: EvictionProblem, _seconds_left: Seconds = unlimited, _waiting_nodes: int = 0) -> Curve:
+        """Its plan for the longest deadline."""
+        return self.solve(problem.within(problem.max_delay_s))
+
+    def soonest_s(self, problem: EvictionProblem, seconds_left: Seconds = unlimited) -> int | None:
+        """By bisection: what is in time for a deadline is in time for every later one."""
+        possible, impossible = problem.last_step, -1
+        if not self.decide(problem, seconds_left).points[0].feasible:
+            return None
+        while possible - impossible > 1:
+            step = (possible + impossible) // 2
+            if self.decide(problem.within(step * problem.step_s), seconds_left).points[0].feasible:
+                possible = step
+            else:
+                impossible = step
+        return possible * problem.step_s
+
+
+FURTHER = 8  # deadlines of a curve beside the one that is carried out
+
+
+def further_deadlines(problem: EvictionProblem) -> list[int]:
+    """Those of a curve, from zero to the longest, in seconds."""
+    steps = {problem.last_step * part // FURTHER for part in range(FURTHER + 1)}
+    return sorted(step * problem.step_s for step in steps)
+
+
+def with_point(curve: Curve, further: Curve, deadline_s: int) -> Curve:
+    """The curve with the best plan of another deadline, which ``further`` has found."""
+    point = replace(further.points[-1], max_delay_s=deadline_s)
+    others = [each for each in curve.points if each.max_delay_s != deadline_s]
+    points = tuple(sorted([*others, point] if len(others) == len(curve.points) else curve.points, key=_BY_DELAY))
+    return replace(curve, points=points, exact=curve.exact and further.exact, gap=max(curve.gap, further.gap))

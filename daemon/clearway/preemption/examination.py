@@ -14,7 +14,6 @@ from clearway.execution.quarantine import Quarantine
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.report import Subject
 from clearway.planning.base import Planner
-from clearway.planning.dp.numbers import curves_for_many
 from clearway.planning.joint.cheapest_nodes import FEW_NODES
 from clearway.planning.joint.several import MANY
 from clearway.preemption.batch import Answers, SolveAlone, under_way_beside
@@ -54,10 +53,9 @@ class Examination:
         quarantine: Quarantine,
         looks: KeptLooks,
     ) -> Self:
-        planner, survey, steps = basis.planner, Survey(kept_looks=looks), planning.config.planning.steps
+        planner, survey = basis.planner, Survey(kept_looks=looks)
         if len(fresh) > 1:
             survey = Survey(max(horizon(each, planning.config, planning.now) for each in fresh), looks)
-            planner = curves_for_many(planner, max(each.nodes for each in fresh), steps)
         return cls(operations, quarantine, basis, planning, planner, survey)
 
     def beside(self, claimed: Sequence[Plan], *, exact_nodes: float = inf) -> SolveAlone:

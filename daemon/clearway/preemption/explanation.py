@@ -1,50 +1,41 @@
 """What else could have been decided, and what that would have cost: why this job, and not that one? Pure.
 
-Four questions about a plan, each answered by whole solutions of its own problem, never by an estimate:
+Five questions about a plan, each answered by whole solutions of its own problem, never by an estimate:
 
 chosen  the best plan without this job: the problem without the candidate, solved again.
 spared  the best plan in which this job leaves. Once it does, the nodes that it holds alone are free, its checkpoint has
         taken its time on the file system, and what is left is a smaller problem without it; its best way is the best
-        of these. Many candidates free equally many nodes and share that smaller problem *with* all candidates: where
-        its best plan does not hold the job, it is the best one without it too, and one solution serves them all.
+        of these. Many candidates free equally many nodes and take the same time: they share that smaller problem *with*
+        all candidates. Where its best plan does not hold the job, it is the best one without it too.
 later   what twice the delay would allow. Jobs that would end by themselves by then are counted in where they are
         candidates; with those that are not it could cost less still.
 rules   what simple rules would have done (Slurm's own, OpenPBS's and the best greedy one); each is given the cheapest
         point of its own curve.
 
-A cost is the least for any deadline: at a later one than the plan's, coming back may cost less than in the plan (see
-``model.choose``).
+curve   the best plan of some further deadlines, up to the plan's own.
 
-The plan's own planner answers the first three, so they are as exact as it is. Cost: a solution for each chosen job, for
-each number of nodes among the spared ones (and each checkpoint time, where jobs end by themselves), and for each spared
-one that shares nodes or that the shared answer held. ``explain`` therefore works in slices and stops when it is told
-to; what it did not come to is marked as not known.
+A cost is the least within the plan's own deadline: coming back may cost less than in the plan, for which the urgent job
+does not wait as long (see ``model.choose``).
+
+The plan's own planner answers all but the rules, so they are as exact as it is. Cost: a solution for each deadline, for
+each chosen job, for each number of nodes and checkpoint time among the spared ones, and for each spared one that shares
+nodes or that the shared answer held. ``explain`` therefore works in slices and stops when it is told to; what it did
+not come to is marked as not known.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cached_property
 from math import ceil
-from operator import attrgetter
 
 from clearway.estimates.costs import TIME_LIMIT_SLACK_S
-from clearway.model.plan import (
-    Alternative,
-    Choice,
-    Cost,
-    Curve,
-    CurvePoint,
-    Explanation,
-    Later,
-    OperationPlan,
-    RuleOutcome,
-)
+from clearway.model.plan import Alternative, Choice, Cost, CurvePoint, Explanation, Later, OperationPlan, RuleOutcome
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning.base import Planner
+from clearway.planning.base import Planner, further_deadlines, with_point
 from clearway.planning.formulation.shared_bandwidth import overlaps
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE
 
+_LONGER = 4  # longer deadlines that are looked at
 RULES: tuple[Planner, ...] = (SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE, LOSS_PER_NODE_PRUNE)
 
 
@@ -56,15 +47,15 @@ def explain(plan: OperationPlan, planner: Planner, go_on: Callable[[], bool] = l
     return work.result()
 
 
-def curve_without(problem: EvictionProblem, job_id: str, planner: Planner) -> Curve:
-    """The planner's answer to the problem in which this job is spared."""
+def without(problem: EvictionProblem, job_id: str) -> EvictionProblem:
+    """The problem in which this job is spared."""
     # It stays on its nodes, which others may share with it: without any option it does, left out it would not.
     spared = [replace(each, options=()) if each.job_id == job_id else each for each in problem.candidates]
-    return planner.solve(replace(problem, candidates=tuple(spared)))
+    return replace(problem, candidates=tuple(spared))
 
 
-def _least(curve: Curve) -> Cost | None:
-    point = curve.choose()
+def _least(planner: Planner, problem: EvictionProblem) -> Cost | None:
+    point = planner.decide(problem).choose()
     return None if point is None else point.cost
 
 
@@ -77,6 +68,7 @@ class Explaining:
         self._found: dict[str, Cost | None] = {}
         self._later: tuple[Later, ...] = ()
         self._rules: list[RuleOutcome] = []
+        self._curve = replace(plan.curve, complete=False)
         self._work, self._complete = self._steps(), False
 
     def step(self) -> bool:
@@ -102,40 +94,55 @@ class Explaining:
             later=self._later,
             rules=tuple(self._rules),
             complete=self._complete,
+            curve=self._curve if self._curve.complete else None,
         )
 
     def _steps(self) -> Iterator[None]:
-        """The most asked first: simple rules, chosen jobs, later deadlines, spared jobs."""
+        """The most asked first: the curve, simple rules, chosen jobs, longer deadlines, spared jobs."""
+        problem, planner = self._problem, self.planner
+        if not self.plan.curve.complete:
+            for deadline_s in further_deadlines(problem):
+                found = planner.decide(problem.within(deadline_s))
+                self._curve = with_point(self._curve, found, deadline_s)
+                yield
+        self._curve = replace(self._curve, complete=True)
         for rule in RULES:
-            self._rules.append(RuleOutcome(rule.name, _least(rule.solve(self._problem))))
+            self._rules.append(RuleOutcome(rule.name, _least(rule, problem)))
             yield
         for job_id, action in sorted(self._chosen.items()):
             if action is not Action.END:
-                self._found[job_id] = _least(curve_without(self._problem, job_id, self.planner))
+                self._found[job_id] = _least(planner, without(problem, job_id))
                 yield
-        self._later = self._find_later()
-        yield
-        if overlaps(self._problem):
+        yield from self._find_later()
+        if overlaps(problem):
             return  # that a job leaves changes what time others have by more than a sum
-        leaving = _Leaving(self._problem, self.plan.curve, self.planner)
-        spared = [candidate for candidate in self._problem.candidates if candidate.job_id not in self._chosen]
+        leaving = _Leaving(problem, planner)
+        for planned in self.plan.chosen.actions:
+            if planned.action is Action.END:
+                self._found.setdefault(planned.job_id, self.plan.chosen.cost)
+        spared = [candidate for candidate in problem.candidates if candidate.job_id not in self._chosen]
         for candidate in sorted(spared, key=_cheapest_first):
             yield from leaving.find(candidate, self._found)
 
-    def _find_later(self) -> tuple[Later, ...]:
+    def _find_later(self) -> Iterator[None]:
+        """What longer delays would allow, up to twice the plan's."""
         problem = self._problem
-        best = min([self.plan.chosen.cost, *(point.cost for point in self.plan.curve.points if point.feasible)])
+        best = self.plan.chosen.cost
         longer = replace(
             problem,
             max_delay_s=2 * problem.max_delay_s,
             candidates=tuple(_ending(each, 2 * problem.max_delay_s) for each in problem.candidates),
         )
-        found = []
-        for point in self.planner.solve(longer).points:
-            if point.feasible and point.max_delay_s > problem.max_delay_s and point.cost < best:
-                best = point.cost
-                found.append(Later(point.max_delay_s, best))
-        return tuple(found)
+        cheapest = _least(self.planner, problem)
+        best = best if cheapest is None else min(best, cheapest)
+        yield
+        for part in range(1, _LONGER + 1):
+            delay_s = (problem.max_delay_s * (_LONGER + part) // _LONGER) // problem.step_s * problem.step_s
+            cost = _least(self.planner, longer.within(delay_s)) if delay_s > problem.max_delay_s else None
+            yield
+            if cost is not None and cost < best:
+                best = cost
+                self._later = (*self._later, Later(delay_s, best))
 
 
 def _cheapest_first(candidate: Candidate) -> tuple[float, float, str]:
@@ -158,45 +165,36 @@ def _ending(candidate: Candidate, within_s: int) -> Candidate:
 class _Leaving:
     """The best plans in which a certain job leaves."""
 
-    def __init__(self, problem: EvictionProblem, curve: Curve, planner: Planner) -> None:
-        self._problem, self._curve, self._planner = problem, curve, planner
+    def __init__(self, problem: EvictionProblem, planner: Planner) -> None:
+        self._problem, self._planner = problem, planner
         self._holders = Counter(name for candidate in problem.candidates for name in candidate.node_names)
-        self._waits = any(option.ready_s > 0 for candidate in problem.candidates for option in candidate.options)
-        self._shared: dict[tuple[int, int], Curve] = {}
-
-    @cached_property
-    def _in_plan(self) -> Mapping[str, Cost]:
-        """The least cost of the curve's own points that list a job: how jobs leave that end by themselves."""
-        least: dict[str, Cost] = {}
-        for point in self._curve.points:
-            for planned in point.actions:
-                cost = point.cost
-                least[planned.job_id] = min(cost, least.get(planned.job_id, cost))
-        return least
+        self._shared: dict[tuple[int, int], CurvePoint | None] = {}
 
     def find(self, candidate: Candidate, found: dict[str, Cost | None]) -> Iterator[None]:
         """Adds the job's answer to ``found``; yields after every solution that this took."""
         problem = self._problem
-        best = self._in_plan.get(candidate.job_id)
-        for option in candidate.options:
-            steps, ready = ceil(option.checkpoint_s / problem.step_s), ceil(option.ready_s / problem.step_s)
-            if option.action is Action.END or max(steps, ready) > problem.last_step:
+        best: Cost | None = None
+        if any(each.action is Action.END for each in problem.in_time(candidate.options)):
+            best = _least(self._planner, problem)  # it leaves by itself
+            yield
+        for option in problem.in_time(candidate.options):
+            if option.action is Action.END:
                 continue
-            key = (self._freed(candidate), steps if self._waits else 0)
+            steps = ceil(option.checkpoint_s / problem.step_s)
+            key = (self._freed(candidate), steps)
             own = problem.needs is not None or any(self._holders[name] > 1 for name in candidate.node_names)
             point = None
             if not own:
                 if key not in self._shared:
                     self._shared[key] = self._rest(*key)
                     yield
-                point = self._best_point(self._shared[key], key[1], steps, ready)
+                point = self._shared[key]
                 own = point is not None and any(planned.job_id == candidate.job_id for planned in point.actions)
             if own:
-                point = self._best_point(self._rest(*key, without=candidate.job_id), key[1], steps, ready)
+                point = self._rest(*key, without=candidate.job_id)
                 yield
             if point is not None:
-                own_cost = Cost(option.lost_work_node_s, option.return_node_s, steps * problem.step_s, 1)
-                cost = point.cost + own_cost
+                cost = point.cost + Cost(option.lost_work_node_s, option.return_node_s, steps * problem.step_s, 1)
                 best = cost if best is None else min(best, cost)
         found[candidate.job_id] = best
 
@@ -210,27 +208,19 @@ class _Leaving:
         alone = sum(1 for name in candidate.node_names if self._holders[name] == 1)
         return min(alone if candidate.node_names else candidate.nodes, self._problem.nodes_needed)
 
-    def _rest(self, freed: int, gone_steps: int, without: str | None = None) -> Curve:
+    def _rest(self, freed: int, gone_steps: int, without: str | None = None) -> CurvePoint | None:
         """What remains to be done; the file system's first steps are gone, during which others end by themselves."""
         problem, gone_s = self._problem, gone_steps * self._problem.step_s
         candidates = [candidate for candidate in problem.candidates if candidate.job_id != without]
         if gone_s:
             candidates = [_sooner(candidate, gone_s) for candidate in candidates]
-        return self._planner.solve(
-            replace(
-                problem,
-                nodes_needed=problem.nodes_needed - freed,
-                max_delay_s=problem.max_delay_s - gone_s,
-                candidates=tuple(candidates),
-            )
+        rest = replace(
+            problem,
+            nodes_needed=problem.nodes_needed - freed,
+            max_delay_s=problem.max_delay_s - gone_s,
+            candidates=tuple(candidates),
         )
-
-    def _best_point(self, curve: Curve, gone_steps: int, steps: int, ready: int) -> CurvePoint | None:
-        """The cheapest point from which the job's own checkpoint still fits, no earlier than it is ready."""
-        step_s = self._problem.step_s
-        first_s, last_s = (ready - gone_steps) * step_s, (self._problem.last_step - steps) * step_s
-        points = [point for point in curve.points if point.feasible and first_s <= point.max_delay_s <= last_s]
-        return min(points, key=attrgetter("cost"), default=None)
+        return self._planner.decide(rest).choose()
 
 
 def _sooner(candidate: Candidate, gone_s: int) -> Candidate:

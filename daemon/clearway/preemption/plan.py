@@ -25,8 +25,9 @@ from clearway.model.plan import (
 from clearway.model.problem import Action, Candidate, EvictionProblem, Needs, Option
 from clearway.planning.base import Planner
 from clearway.planning.formulation.beyond_doubt import any_plan
+from clearway.planning.formulation.narrowed import with_options
 from clearway.planning.formulation.partial_nodes import could_serve
-from clearway.preemption.explanation import curve_without
+from clearway.preemption.explanation import without
 from clearway.preemption.held_back import before_planning, latest_start, reserved_before_end
 from clearway.preemption.node_needs import node_of, placement_nodes, sharers, takes_parts
 from clearway.preemption.problem import PreparedProblem, boot_times, eternal_jobs, prepare_problem
@@ -147,13 +148,12 @@ def _best_partition(
             last = NoPlan(why)
             continue
         for prepared in _problems(preemptor, partition, context, survey, whole=whole):
-            curve = planner.solve(prepared.problem)
-            point = curve.choose(preemptor.nodes)
-            if point is None:
-                last = NoPlan(_infeasible(prepared), curve)
+            solution = _solution(prepared, planner)
+            if isinstance(solution, NoPlan):
+                last = solution
                 continue
-            found.append(_soonest(prepared, curve) if preemptor.late_until else Solution(prepared, curve, point))
-            if not point.actions:  # nothing is better than that no job leaves
+            found.append(solution)
+            if not solution.point.actions:  # nothing is better than that no job leaves
                 break
     if preemptor.late_until:
         soonest_s = min((each.point.max_delay_s for each in found), default=0)
@@ -162,12 +162,39 @@ def _best_partition(
     return next((each for each in found if each.point is best), last)
 
 
-def _soonest(prepared: PreparedProblem, curve: Curve) -> Solution:
-    """The first feasible point of a curve that has one; the problem and the curve end there."""
-    point = next(each for each in curve.points if each.feasible)
-    problem = replace(prepared.problem, max_delay_s=point.max_delay_s)
-    points = tuple(each for each in curve.points if each.max_delay_s <= point.max_delay_s)
-    return Solution(replace(prepared, problem=problem), replace(curve, points=points), point)
+def _solution(prepared: PreparedProblem, planner: Planner) -> Solution | NoPlan:
+    """The best plan of a problem; of one that may be late, the best of those for the soonest moment possible."""
+    problem, preemptor = prepared.problem, prepared.preemptor
+    if preemptor.late_until:
+        soonest_s = planner.soonest_s(problem)
+        if soonest_s is None:
+            return NoPlan(_infeasible(prepared), planner.decide(problem))
+        problem = replace(problem, max_delay_s=soonest_s)
+        prepared = replace(prepared, problem=problem)
+    waiting_nodes = preemptor.nodes if prepared.waits else 0
+    curve = in_seconds(planner.decide(problem, waiting_nodes=waiting_nodes), problem, planner)
+    point = curve.choose()
+    return NoPlan(_infeasible(prepared), curve) if point is None else Solution(prepared, curve, point)
+
+
+def in_seconds(curve: Curve, problem: EvictionProblem, planner: Planner) -> Curve:
+    """A curve of one point, with what steps longer than a second may have cost it.
+
+    No plan loses less than the best one where every duration is rounded down.
+    """
+    (point,), step_s = curve.points, problem.step_s
+    if step_s == 1 or not curve.exact or not point.feasible or not point.lost_work_node_s:
+        return curve
+
+    def rounded_down(option: Option) -> Option:
+        checkpoint_s, ready_s = (each // step_s * step_s for each in (option.checkpoint_s, option.ready_s))
+        return replace(option, checkpoint_s=checkpoint_s, ready_s=ready_s)
+
+    quicker = replace(with_options(problem, rounded_down), busy_s=problem.busy_s // step_s * step_s)
+    (least,) = planner.decide(quicker).points
+    needless = point.lost_work_node_s - (least.lost_work_node_s or 0.0)
+    gap = needless / point.lost_work_node_s
+    return replace(curve, exact=needless <= 0, gap=max(0.0, gap))
 
 
 def _problems(
@@ -307,16 +334,16 @@ def why_chosen(planned: PlannedAction, prepared: PreparedProblem, more: str = ""
 
 def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: Planner) -> str:
     """What the plan would cost were this job spared: the planner's own answer to the problem without it."""
-    without = curve_without(problem, job_id, planner).choose(problem.waiting_nodes)
-    if without is None:
+    other_plan = planner.decide(without(problem, job_id), waiting_nodes=problem.waiting_nodes).choose()
+    if other_plan is None:
         return "without it the nodes cannot be freed in time"
-    own, other = point.cost, without.cost
+    own, other = point.cost, other_plan.cost
     differences: tuple[tuple[float, Callable[[float], str], str], ...] = (
         (other.lost_work_node_s - own.lost_work_node_s, node_hours, "{} more would be lost"),
         (other.return_node_s - own.return_node_s, node_hours, "coming back would cost {} more"),
         (other.checkpoint_s - own.checkpoint_s, format_duration, "checkpoints would take {} longer"),
         (other.preemptees - own.preemptees, str, "{} more job(s) would have to go"),
-        (without.max_delay_s - point.max_delay_s, format_duration, "the wait would be {} longer"),
+        (other_plan.max_delay_s - point.max_delay_s, format_duration, "the wait would be {} longer"),
     )
     for more, in_words, text in differences:
         if more > 0:

@@ -45,6 +45,7 @@ class PreparedProblem:
     likely: frozenset[str] = frozenset()  # jobs whose ``end`` is expected from earlier ones, not from a time limit
     eternal: frozenset[str] = frozenset()  # eternal jobs that hold nodes
     only_end: Mapping[str, Verdict] = field(default_factory=dict)  # of candidates that may not be preempted: why not
+    waits: bool = True  # whether a job waits for the nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,8 @@ def prepare_problem(
         boots = boot_times(preemptor, partition, context)
         horizon_s -= max(boots.values(), default=0.0)
     ground = _ground(preemptor, partition, context, survey, boots, survey.ends_within_s(horizon_s), whole=whole)
-    step_s = max(1, math.ceil(horizon_s / config.planning.steps))
+    # Parts of nodes are planned to the second, however long there is.
+    step_s = 1 if ground.needs is not None else max(1, math.ceil(horizon_s / config.planning.steps))
     free = ground.free_nodes
     problem = EvictionProblem(
         max(0, preemptor.nodes - len(free)),
@@ -113,6 +115,7 @@ def prepare_problem(
         ground.likely,
         ground.eternal,
         ground.jobs.only_end,
+        waits=preemptor.waits,
     )
 
 

@@ -60,16 +60,15 @@ def plan_promise(
     candidates = config.candidates.model_copy(update={"allow_suspend": False})
     daemon = config.daemon.model_copy(update={"mode": Mode.AUTOMATIC})
     config = config.model_copy(update={"candidates": candidates, "daemon": daemon})
-    preemptor = Preemptor(job=_stand_in(order, now, placement), rule="", max_delay_s=LATE_S, deadline=order.at)
+    preemptor = Preemptor(
+        job=_stand_in(order, now, placement), rule="", max_delay_s=LATE_S, deadline=order.at, waits=False
+    )
     coming = tuple(each for each in context.reservations if each.end_time > order.at)
     context = replace(context, under_way=under_way, config=config, reservations=coming)
     found = solve_alone(preemptor, context, planner, whole=True)
     if isinstance(found, NoPlan):
         return found
-    cheapest = found.curve.choose()
-    if cheapest is None:
-        return NoPlan("the nodes cannot be freed in time", found.curve)
-    plan = plan_alone(replace(found, point=cheapest), planner)
+    cheapest, plan = found.point, plan_alone(found, planner)
     saving_s = sum(each.checkpoint_s for each in cheapest.actions if each.action in CHECKPOINTS)
     rounding_s = 2 * plan.problem.step_s
     needed_s = plan.problem.busy_s + saving_s + rounding_s + config.promises.spare + config.execution.kill_allowance

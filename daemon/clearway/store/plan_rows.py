@@ -15,7 +15,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, insert, or_, select, update
 
 from clearway.model.errors import StoreError
 from clearway.model.operations import OperationKind
@@ -225,10 +225,18 @@ _MISSING_AT_ONCE = 10
 
 
 def write_explanation(connection: Connection, eviction_id: int, revision: int, explanation: Explanation) -> None:
+    """A plan that is explained already keeps its first explanation. The curve joins the plan."""
     key = {"eviction_id": eviction_id, "revision": revision}
-    if connection.execute(select(EXPLANATIONS.c.revision).filter_by(**key)).first() is None:
-        values = key | {"complete": explanation.complete, "document": dump(explanation)}
-        connection.execute(insert(EXPLANATIONS).values(values))
+    if connection.execute(select(EXPLANATIONS.c.revision).filter_by(**key)).first() is not None:
+        return
+    document = dump(replace(explanation, curve=None))
+    connection.execute(insert(EXPLANATIONS).values(key | {"complete": explanation.complete, "document": document}))
+    if explanation.curve is not None:
+        query = select(EVICTIONS.c.kind, PLANS.c.document).join_from(PLANS, EVICTIONS)
+        query = query.where(PLANS.c.eviction_id == eviction_id, PLANS.c.revision == revision)
+        kind, plan = connection.execute(query).one()
+        document = dump(replace(load(rows.PLANS[kind], plan), curve=explanation.curve))
+        connection.execute(update(PLANS).filter_by(**key).values(document=document))
 
 
 def newest_explanation(connection: Connection, eviction_id: int) -> Explanation | None:

@@ -15,12 +15,10 @@ from typing import Self
 
 import numpy as np
 
-from clearway.planning.bounds.alike import first_alike
-from clearway.planning.bounds.relaxation import NEVER, Bound, Flags, Ints, Relaxation
+from clearway.planning.bounds.relaxation import NEVER, Bound, Flags, Ints, PairBound, Relaxation
 from clearway.planning.bounds.search import Doubt
 from clearway.planning.dp.node_time_tables import NodeTimeTables
-from clearway.planning.formulation.group_sweep import Pick
-from clearway.planning.formulation.node_groups import Item
+from clearway.planning.formulation.node_groups import Item, Pick
 from clearway.planning.formulation.windows import Taken, Window
 
 TRIAL_JOBS = 24
@@ -36,8 +34,7 @@ class _Core:
         self.picks, self.stay = picks, stay
         owners = relaxation.owners
         numbers = np.bincount(owners[picks], minlength=len(items))
-        timed = np.bincount(owners[picks & relaxation.timed], minlength=len(items))
-        certain = (numbers == 1) & ~stay & (timed == 0)
+        certain = (numbers == 1) & ~stay
         alive, firsts = picks.tolist(), relaxation.firsts.tolist()
 
         def left(index: int) -> Item:
@@ -49,17 +46,25 @@ class _Core:
 
         self.forced: list[Pick] = [left(index).picks[0] for index in np.flatnonzero(certain).tolist()]
         self._freed = sum([pick.nodes for pick in self.forced])
-        self._part = replace(part, missing=part.missing - self._freed)
-        needed = first_alike(relaxation, picks & ~certain[owners], self._part)
-        self.items: list[Item] = [left(index) for index in needed.tolist()]
+        self._late = late = sum([pick.steps for pick in self.forced])
+        self._part = replace(
+            part,
+            missing=part.missing - self._freed,
+            first_step=max(0, part.first_step - late),
+            last_step=part.last_step - late,
+        )
+        needed = np.flatnonzero((numbers > 0) & ~certain) if self._part.missing > 0 else ()
+        self.items: list[Item] = [left(index) for index in map(int, needed)]
         self._tables: NodeTimeTables | None = None
-        self.cells = len(self.items) * (part.last_step + 1) * max(0, self._part.missing)
+        self.cells = len(self.items) * max(0, self._part.last_step + 1) * max(0, self._part.missing)
 
     def holds(self, other: Self) -> bool:
         return not (np.any(other.picks & ~self.picks) or np.any(other.stay & ~self.stay))
 
     def solve(self) -> bool:
         """Whether there are tables, or none are needed."""
+        if self._part.last_step < 0:
+            return False
         if self._part.missing <= 0:
             return True
         if sum([item.picks[0].nodes for item in self.items]) < self._part.missing or self.cells > MOST_CELLS:
@@ -68,15 +73,17 @@ class _Core:
         return True
 
     def costs(self) -> Mapping[int, tuple[int, int, int]]:
+        late = self._late
         if self._tables is not None:
-            return self._tables.costs
-        return dict.fromkeys(self._part.deadlines, (sum(pick.lost for pick in self.forced), 0, len(self.forced)))
+            return {step + late: (lost, steps + late, n) for step, (lost, steps, n) in self._tables.costs.items()}
+        cost = (sum(pick.lost for pick in self.forced), late, len(self.forced))
+        return {step + late: cost for step in self._part.deadlines}
 
     def answers(self) -> Mapping[int, Taken]:
         if self._tables is not None:
-            return self._tables.answers()
-        ways = [way for pick in self.forced for way in pick.ways]
-        return dict.fromkeys(self._part.deadlines, Taken.of(ways, self._freed))
+            return {step + self._late: plan for step, plan in self._tables.answers().items()}
+        plan = Taken.of([pick.way for pick in self.forced], self._freed)
+        return {step + self._late: plan for step in self._part.deadlines}
 
 
 class JobDoubt(Doubt):
@@ -88,6 +95,7 @@ class JobDoubt(Doubt):
         deadlines = np.array(part.deadlines)
         self.deadlines, self.first_size = deadlines, TRIAL_JOBS
         self._relaxation, self._items, self._part, self._bounds = relaxation, items, part, bounds
+        self._pair = relaxation.pair(part.last_step) if relaxation.timed.any() else None
         best = np.array([bound.least[deadlines] for bound in bounds]).argmax(axis=0)
         self._parts = [(np.flatnonzero(best == index), bounds[index]) for index in np.unique(best)]
         self._stay: Ints = np.min([bound.stay for _, bound in self._parts], axis=0)
@@ -133,13 +141,37 @@ class JobDoubt(Doubt):
 
     def _trial(self, size: int) -> tuple[Flags, Flags]:
         """The picks of, and whether may stay, the jobs in doubt the most; every other job as the bounds prefer it."""
+        pair, last = self._pair, int(self.deadlines[-1])
+        if pair is not None and pair.least[last] >= max(int(bound.least[last]) for _, bound in self._parts):
+            return self._trial_at(pair, size)
+        return self._trial_in_time(size)
+
+    def _trial_at(self, pair: PairBound, size: int) -> tuple[Flags, Flags]:
+        """By the prices of a node and of a step: a job is in doubt as its second best choice is nearly as good."""
+        rel = self._relaxation
+        least = np.minimum.reduceat(pair.surplus, rel.firsts)
+        best = np.flatnonzero((pair.surplus == least[rel.owners]) & (least < pair.stay)[rel.owners])
+        best = best[np.unique(rel.owners[best], return_index=True)[1]]
+        others = pair.surplus.copy()
+        others[best] = NEVER
+        second = np.maximum(np.minimum(np.minimum.reduceat(others, rel.firsts), NEVER), 0)
+        second = np.where(least < pair.stay, np.minimum(second, pair.stay), least)
+        doubt: Flags = np.zeros(len(self._items), dtype=bool)
+        doubt[np.argsort(second, kind="stable")[:size]] = True
+        picks = doubt[rel.owners]
+        picks[best] = True
+        return picks, doubt | (least >= pair.stay)
+
+    def _trial_in_time(self, size: int) -> tuple[Flags, Flags]:
+        """By the price of a node alone."""
         rel = self._relaxation
         killed = np.minimum.reduceat(np.where(rel.timed, NEVER, self._reduced), rel.firsts)
         doubt: Flags = np.zeros(len(self._items), dtype=bool)
         doubt[np.argsort(np.maximum(killed, self._stay), kind="stable")[:size]] = True
         timed = np.flatnonzero(rel.timed)
         picks: Flags = np.zeros(len(rel.owners), dtype=bool)
-        picks[timed[np.argsort(self._reduced[timed], kind="stable")[: size + size // 2]]] = True
+        taken = int(np.count_nonzero(self._reduced[timed] <= 0))
+        picks[timed[np.argsort(self._reduced[timed], kind="stable")[: max(taken, size) + size // 2]]] = True
         picks |= ~rel.timed & (doubt | (killed <= self._stay))[rel.owners]
         return picks, doubt | (self._stay <= killed)
 
@@ -153,4 +185,8 @@ class JobDoubt(Doubt):
             stay |= bound.stay <= room.max()
             picks |= ~rel.timed & (bound.surplus <= room.max())
             picks |= rel.timed & bound.within(self.deadlines[places], rel.steps, room)
+        if self._pair is not None:
+            most = int((costs - self._pair.least[self.deadlines]).max())
+            stay &= self._pair.stay <= most
+            picks &= self._pair.surplus <= most
         return picks, stay

@@ -20,6 +20,12 @@ fit into a deadline, and half a checkpoint would make the bound useless.
 
 H lets a job checkpoint twice if it has two ways to, and is a bound all the same. Everything is a whole number.
 
+Where many checkpoints fit into a deadline, a price w of a step as well proves more (``PairBound``): then
+
+    bound[t] = price x missing - w t + sum of b_i      with b_i = the least of 0 and of c_p - price n_i + w s_p
+
+and what a pick or a spared job costs more is its own price less b_i.
+
 Cost: of picks with s steps each only the t // s best can be used, so H takes O(T log T) picks of T steps each: O(T^2
 log T) time at most, and O(N) for the rest.
 
@@ -29,8 +35,8 @@ Pferschy, Pisinger: Knapsack Problems, 2004), applied to the CoSim paper's probl
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import compress
+from math import isqrt, log2
 from typing import Self
 
 import numpy as np
@@ -43,6 +49,10 @@ Flags = npt.NDArray[np.bool_]
 
 NEVER = 2**62  # no cost is as high
 OUT = 2**63 - 1  # what no plan can pay
+_PRICE_BITS = 12  # of a unit of lost work for a node
+_STEP_PRICE_BITS = 10  # so precise is one that is searched for
+_PRECISE = 1 / 256  # likewise the logarithm of a node's price
+_GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +110,24 @@ class Bound:
         return more
 
 
+@dataclass(frozen=True, slots=True)
+class PairBound:
+    """What a price of a node and one of a step prove together; the fields are those of ``Bound``."""
+
+    price: int
+    least: Ints
+    stay: Ints
+    surplus: Ints  # by pick, with steps or without
+
+    def reduced(self, _deadlines: Ints, _steps: Ints) -> Ints:
+        return self.surplus
+
+    def within(self, deadlines: Ints, steps: Ints, room: Ints) -> Flags:
+        most = np.where(steps[:, None] <= deadlines[None], room[None], -1).max(axis=1)
+        found: Flags = (self.surplus <= most) & (steps > 0)
+        return found
+
+
 class Relaxation:
     """Single jobs as arrays, by job and by pick; ``usable`` is False where the numbers are too large for it."""
 
@@ -112,8 +140,12 @@ class Relaxation:
         self.timed: Flags = self.steps > 0
         self.usable = False
         count, most_lost = len(jobs.nodes), max(jobs.lost)
-        # all keys in one number where that fits, else lost work alone, which proves a little less
-        for self.per_lost, self.per_step, self.per_job in (((count + 1) * (last_step + 1), count + 1, 1), (1, 0, 0)):
+        # All keys in one number where that fits; else lost work alone, which proves a little less, in units so small
+        # that a price of a node can be precise.
+        for self.per_lost, self.per_step, self.per_job in (
+            ((count + 1) * (last_step + 1), count + 1, 1),
+            *((1 << bits, 0, 0) for bits in range(_PRICE_BITS, -1, -1)),
+        ):
             if most_lost * self.per_lost + last_step * self.per_step < NEVER:
                 lost = np.array(jobs.lost, dtype=np.int64)
                 self.costs: Ints = lost * self.per_lost + self.steps * self.per_step + self.per_job
@@ -122,15 +154,6 @@ class Relaxation:
                 self.usable = in_all < NEVER
                 if self.usable:
                     break
-
-    @cached_property
-    def kinds(self) -> Ints:
-        """By pick, a number that is the same where the nodes, the steps and the cost are."""
-        kinds: Ints = self.nodes[self.owners]
-        for each in (self.steps, self.costs):
-            found = np.unique(each, return_inverse=True)[1]
-            kinds = np.unique(kinds * (len(each) + 1) + found, return_inverse=True)[1]
-        return kinds
 
     def cost(self, lost: int, steps: int, jobs: int) -> int:
         return lost * self.per_lost + steps * self.per_step + jobs * self.per_job
@@ -161,6 +184,65 @@ class Relaxation:
             stay=-base,
             surplus=surplus,
             time_gain=time_gain,
+        )
+
+    def pair(self, deadline: int) -> PairBound:
+        """The bound of a price of a node and one of a step that proves about the most for this deadline.
+
+        What it proves is concave in both: the price of a node is found by golden sections of its logarithm, that of a
+        step by the sign of the steps that are left at it.
+        """
+        known: dict[int, tuple[int, int]] = {}
+
+        def proven(exponent: float) -> int:
+            price = round(2**exponent)
+            if price not in known:
+                known[price] = self._step_price(price, deadline)
+            return known[price][0]
+
+        low, high = 0.0, log2(2 * max(self.prices) + 2)
+        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        while high - low > _PRECISE:
+            if proven(left) < proven(right):
+                low, left, right = left, right, left + _GOLDEN * (high - left)
+            else:
+                high, right, left = right, left, right - _GOLDEN * (right - low)
+        price = max(known, key=lambda each: known[each][0])
+        return self._pair_bound(price, known[price][1])
+
+    def _step_price(self, price: int, deadline: int) -> tuple[int, int]:
+        """What is proven at most with this price of a node, and the price of a step that does it."""
+        relaxed = self.costs - price * self.nodes[self.owners]
+
+        def proven(step_price: int) -> tuple[int, int]:
+            base = np.minimum(0, np.minimum.reduceat(relaxed + step_price * self.steps, self.firsts))
+            return price * self.missing - step_price * deadline + int(base.sum()), step_price
+
+        if self._steps_taken(relaxed) <= deadline:
+            return proven(0)
+        low, high = 1, 2 - int(relaxed.min())
+        while high - low > 1 + (low >> _STEP_PRICE_BITS):
+            step_price = max(low + 1, isqrt(low * high))
+            if self._steps_taken(relaxed + step_price * self.steps) <= deadline:
+                high = step_price
+            else:
+                low = step_price
+        return max(proven(low), proven(high))
+
+    def _steps_taken(self, relaxed: Ints) -> int:
+        """By the jobs that are worth their prices, each in its best way."""
+        least = np.minimum.reduceat(relaxed, self.firsts)
+        return int(self.steps[(relaxed == least[self.owners]) & (relaxed < 0)].sum())
+
+    def _pair_bound(self, price: int, step_price: int) -> PairBound:
+        relaxed = self.costs - price * self.nodes[self.owners] + step_price * self.steps
+        base = np.minimum(0, np.minimum.reduceat(relaxed, self.firsts))
+        deadlines = np.arange(self.last_step + 1)
+        return PairBound(
+            price=price,
+            least=price * self.missing + int(base.sum()) - step_price * deadlines,
+            stay=-base,
+            surplus=relaxed - base[self.owners],
         )
 
     def _critical(self, costs: Ints, missing: int) -> int:

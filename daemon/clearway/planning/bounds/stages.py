@@ -53,9 +53,9 @@ class _Stages:
         self._tried: dict[int, Bound] = {}  # for all jobs, by price
         self._deadlines = sum(len(stage.deadlines) for stage in stages)
         self._whole = Jobs.of(items)
-        self._nodes = {item.first_rank: item.picks[0].nodes for item in items}
-        self._ready = np.array([pick.ways[0].ready_step for item in items for pick in item.picks])
-        self._job_ranks: Ints = np.array([item.first_rank for item in items])
+        self._nodes = {item.rank: item.picks[0].nodes for item in items}
+        self._ready = np.array([pick.way.ready_step for item in items for pick in item.picks])
+        self._job_ranks: Ints = np.array([item.rank for item in items])
         self._ranks: Ints = self._job_ranks[self._whole.owners]
         relaxation = Relaxation(self._whole, max(stage.missing for stage in stages), stages[-1].last_step)
         self.usable = relaxation.usable

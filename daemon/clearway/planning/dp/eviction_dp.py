@@ -1,42 +1,45 @@
-"""The eviction problem solved exactly for every deadline in one pass: the CoSim paper's dynamic program.
+"""The eviction problem, solved exactly: whole nodes by the CoSim paper's dynamic program, all else by one program.
 
-Model: items (single jobs, or groups linked through shared nodes) of each of which at most one pick is taken. A pick
-frees n nodes, takes s steps on the shared file system (checkpoints are written one after another), loses work and
-preempts jobs. See ``node_groups`` for the items, ``suffix_tables`` for the recurrence, ``node_time_tables`` for the
-answer to every deadline and ``tie_walk`` for ties.
+Model: single jobs, of each of which at most one way is taken. A way frees the job's nodes, takes s steps on the shared
+file system (checkpoints are written one after another) and loses work. See ``suffix_tables`` for the recurrence,
+``node_time_tables`` for the answer to every deadline and ``tie_walk`` for ties. Where jobs share nodes, parts of nodes
+are asked for, or checkpoints share the file system, it is the program of ``joint.program`` that decides.
 
-Cost: O(N T K) per pick in time; memory as ``suffix_tables`` says. Where that is much, bounds first prove which jobs are
-not in doubt, and N and K become those of the few that are; see ``stages``, and ``shared_core`` where nodes are shared.
-Tables over all jobs take one pass for each window, but windows in which only the number of missing nodes differs,
-because other jobs end by themselves, share one.
+Cost: O(N T K) per way in time; memory as ``suffix_tables`` says. Where that is much, bounds first prove which jobs are
+not in doubt, and N, T and K become those of the few that are; see ``stages``. Tables over all jobs take one pass for
+each window, but windows in which only the number of missing nodes differs, because other jobs end by themselves, share
+one. One deadline alone takes a small part of the time of a curve.
 
-Source: the CoSim paper, Algorithm 1, with exact ties, groups and ends added.
+Source: the CoSim paper, Algorithm 1, with exact ties and ends added.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from itertools import groupby
-from math import gcd, inf
+from math import ceil, gcd
 from operator import attrgetter
+from typing import NamedTuple, Self
 
-from clearway.model.plan import Curve
-from clearway.model.problem import EvictionProblem
-from clearway.planning.base import PlainPlanner
-from clearway.planning.bounds.programs import SETTLED, programs_fit, with_programs
+from clearway.model.plan import Curve, CurvePoint
+from clearway.model.problem import Action, EvictionProblem, Option
+from clearway.planning.base import PlainPlanner, Seconds, unlimited
 from clearway.planning.bounds.search import Solved
-from clearway.planning.bounds.shared_core import MOST_LABELS_IN_ALL, in_shares, solve_shared
 from clearway.planning.bounds.stages import solve_by_core
 from clearway.planning.dp.node_time_tables import NodeTimeTables
 from clearway.planning.formulation.lost_units import fitting_losses
-from clearway.planning.formulation.node_groups import Item, items_of, shares_nodes
-from clearway.planning.formulation.shared_bandwidth import plan_rank
-from clearway.planning.formulation.superfluous import without_superfluous, without_superfluous_jobs
-from clearway.planning.formulation.windows import Contest, Window
+from clearway.planning.formulation.narrowed import with_options
+from clearway.planning.formulation.node_groups import Item, items_of
+from clearway.planning.formulation.shared_bandwidth import after_others, plan_rank
+from clearway.planning.formulation.windows import NOTHING, Contest, Taken, Window
+from clearway.planning.joint.one import OneRequest
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE
 
 CORE_CELLS = 10_000_000  # for so many cells of the tables over all jobs the bounds take no longer than the tables
-FEW_CLASSES = 48  # of nodes of which parts count: so many are swept without asking for bounds
+_WINDOWS = 8  # in which jobs end by themselves that a plan is looked for, at most, once nothing less can be lost
+
+
+class TooMuchError(ValueError):
+    """A problem that tables and bounds are too large for."""
 
 
 class EvictionDP(PlainPlanner):
@@ -44,66 +47,221 @@ class EvictionDP(PlainPlanner):
 
     name = "eviction-dp"
 
+    def solve(self, problem: EvictionProblem) -> Curve:
+        if is_program(problem):
+            return _no_worse(OneRequest.of(problem).curve(self.name), problem)
+        if not problem.busy_s:
+            return self.solve_plain(problem)
+        # Until others have written theirs, no checkpoint is complete.
+        after = after_others(problem, problem.busy_s)
+        gone_s = problem.max_delay_s - after.max_delay_s
+        at_once = with_options(problem, lambda option: None if option.checkpoint_s else option)
+        soon = self.solve_plain(replace(at_once, busy_s=0, max_delay_s=gone_s))
+        late = self.solve_plain(after)
+        points = [each for each in soon.points if each.max_delay_s < gone_s]
+        points += [_as_asked(each, problem, gone_s) for each in late.points]
+        return replace(late, points=tuple(points), exact=soon.exact and late.exact, gap=max(soon.gap, late.gap))
+
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         losses = fitting_losses([candidate.options for candidate in problem.candidates])
-        contest = Contest(without_superfluous_jobs(problem, losses), losses)
+        contest = Contest(problem, losses)
         windows = list(contest.windows())
-        same = groupby(windows, key=attrgetter("ways", "classes", "partial"))  # however many nodes are missing
-        passes = [list(each) for _, each in same]
-        solved = _by_core(contest, windows, len(passes))
-        if solved is None:
-            most_gap = SETTLED if shares_nodes(windows[0]) and programs_fit(windows) else inf
-            solve = partial(_by_tables, most_gap=most_gap)
-            solved, _ = in_shares(passes, MOST_LABELS_IN_ALL, solve, most_gap=most_gap)
-            if solved.gap > most_gap:
-                solved = with_programs(windows, solved)
+        solved = _solved(contest, windows)
         points = contest.points(windows, lambda _: solved.answers.get)
-        curve = Curve(self.name, points, solved.proven, solved.gap)
-        return curve if curve.exact else _no_worse(curve, LOSS_PER_NODE_PRUNE.solve_plain(problem))
+        return Curve(self.name, points, solved.proven, solved.gap)
+
+    def decide(self, problem: EvictionProblem, seconds_left: Seconds = unlimited, waiting_nodes: int = 0) -> Curve:
+        if not is_program(problem):
+            serial = after_others(problem, problem.busy_s)
+            try:
+                point, solved = _LastDeadline.of(serial, waiting_nodes).chosen()
+            except TooMuchError:
+                pass
+            else:
+                point = _as_asked(point, problem, problem.max_delay_s - serial.max_delay_s)
+                return Curve(self.name, (point,), solved.proven, solved.gap, complete=False)
+        found = OneRequest.of(problem).decided(self.name, seconds_left, waiting_nodes)
+        return _no_worse(found, problem.within(problem.max_delay_s))
+
+    def soonest_s(self, problem: EvictionProblem, seconds_left: Seconds = unlimited) -> int | None:
+        if is_program(problem):
+            return OneRequest.of(problem).soonest_s(seconds_left)
+        return super().soonest_s(problem, seconds_left)
 
 
-def _no_worse(curve: Curve, rule: Curve) -> Curve:
-    """A curve that is not proven, with the rule's plans where they are better.
+class _Chosen(NamedTuple):
+    """A plan, by whom it was found, and when its nodes are free (in steps), in which window."""
+
+    by: "_LastDeadline"
+    taken: Taken
+    done: int
+    window: Window
+
+    def waits(self, waiting_nodes: int) -> int:
+        """Node-seconds of its returns and of the wait."""
+        losses, step_s = self.by.contest.losses, self.by.contest.problem.step_s
+        weighed_s = self.by.waiting_nodes * self.taken.steps * step_s
+        return self.taken.lost % losses.base * losses.coarse - weighed_s + waiting_nodes * self.done * step_s
+
+    @property
+    def lost(self) -> int:
+        return self.taken.lost // self.by.contest.losses.base
+
+    @property
+    def point(self) -> CurvePoint:
+        at = replace(self.window, first_step=self.done, last_step=self.done)
+        (point,) = self.by.contest.points([at], lambda _: {self.done: self.taken}.get)
+        return point
+
+
+@dataclass(frozen=True, slots=True)
+class _LastDeadline:
+    """The longest deadline of a serial problem on whole nodes, and what is carried out within it.
+
+    So that one solution tells which of the plans that lose the least is carried out, each second of a checkpoint counts
+    for its job as what coming back costs, ``waiting_nodes`` node-seconds of it.
+    """
+
+    problem: EvictionProblem
+    contest: Contest
+    windows: Sequence[Window]
+    waiting_nodes: int
+
+    @classmethod
+    def of(cls, problem: EvictionProblem, waiting_nodes: int) -> Self:
+        def weighed(option: Option) -> Option:
+            waits_s = ceil(option.checkpoint_s / problem.step_s) * problem.step_s
+            return replace(option, return_node_s=option.return_node_s + waiting_nodes * waits_s) if waits_s else option
+
+        heavy = with_options(problem, weighed) if waiting_nodes else problem
+        losses = fitting_losses([candidate.options for candidate in heavy.candidates])
+        contest = Contest(heavy, losses)
+        return cls(problem, contest, list(contest.windows()), waiting_nodes)
+
+    def chosen(self) -> tuple[CurvePoint, Solved]:
+        """The point, and how far it is proven."""
+        last = self.windows[-1]
+        if not last.missing:  # jobs that end by themselves suffice
+            first = next(window for window in self.windows if not window.missing)
+            return _Chosen(self, NOTHING, first.first_step, first).point, Solved()
+        found, solved = self._within(last)
+        if found is None:
+            return CurvePoint(self.contest.problem.max_delay_s, feasible=False), solved
+        if self.waiting_nodes and found.done > found.taken.steps:
+            found = self._sooner(found)
+        return found.point, solved
+
+    def _within(self, window: Window) -> tuple[_Chosen | None, Solved]:
+        """The best plan of the window's last deadline."""
+        solved = _solved(self.contest, [replace(window, first_step=window.last_step)])
+        taken = solved.answers.get(window.last_step)
+        if taken is None:
+            return None, solved
+        soonest = max([taken.steps, *(way.ready_step for way in taken.ways)])
+        able = (each for each in self.windows if each.last_step >= soonest and each.missing <= taken.nodes)
+        first = next(able)
+        return _Chosen(self, taken, max(soonest, first.first_step), first), solved
+
+    def _sooner(self, best: _Chosen) -> _Chosen:
+        """Of plans that lose no more, the one whose returns and wait are the least; it counts on fewer jobs to end.
+
+        The first window in which no more is lost is found by bisection, as no later one loses more. Up to the beginning
+        of a window checkpoints keep nobody waiting.
+        """
+        plain = self.of(self.problem, 0)
+        last = self.windows.index(best.window)
+        low, high = -1, last
+        while high - low > 1:
+            place = (low + high) // 2
+            found, _ = self._within(self.windows[place])
+            low, high = (low, place) if found is not None and found.lost == best.lost else (place, high)
+        for place in range(high, min(last + 1, high + _WINDOWS)):
+            first = self.windows[place].first_step
+            if self.waiting_nodes * first * self.problem.step_s >= best.waits(self.waiting_nodes):
+                break
+            for by, its in ((self, self.windows[place]), (plain, replace(plain.windows[place], last_step=first))):
+                found, _ = by._within(its)  # noqa: SLF001 - another of its kind
+                if found is not None and found.lost == best.lost:
+                    best = min(best, found, key=lambda each: each.waits(self.waiting_nodes))
+        return best
+
+
+def is_program(problem: EvictionProblem) -> bool:
+    """Whether jobs share nodes, parts of nodes are asked for, or checkpoints share the file system."""
+    names = [name for candidate in problem.candidates for name in candidate.node_names]
+    return (
+        problem.needs is not None
+        or len(set(names)) < len(names)
+        or any(option.file_system_s is not None for each in problem.candidates for option in each.options)
+    )
+
+
+def _as_asked(point: CurvePoint, problem: EvictionProblem, gone_s: int) -> CurvePoint:
+    """The point of a problem of which so many seconds were gone, and whose options were weighed."""
+    options = {(each.job_id, option.action): option for each in problem.candidates for option in each.options}
+    actions = []
+    for each in point.actions:
+        option = options[each.job_id, each.action]
+        returns = 0 if each.action is Action.END else option.return_node_s
+        actions.append(replace(each, ready_s=ceil(option.ready_s), return_node_s=returns))
+    return replace(
+        point,
+        max_delay_s=point.max_delay_s + gone_s,
+        actions=tuple(actions),
+        return_node_s=sum(each.return_node_s for each in actions),
+    )
+
+
+def _no_worse(curve: Curve, problem: EvictionProblem) -> Curve:
+    """A curve that is not proven, with the strongest simple rule's plans where they are better.
 
     Where it had none, nothing is known of how much of what the rule's plan loses is needless: all of it may be.
     """
-    points = tuple(min(pair, key=plan_rank) for pair in zip(curve.points, rule.points, strict=True))
+    if curve.exact:
+        return curve
+    rule = LOSS_PER_NODE_PRUNE.solve(problem)
+    points = tuple(min(pair, key=plan_rank) for pair in zip(rule.points, curve.points, strict=True))
     found = any(point.feasible and not own.feasible for point, own in zip(points, curve.points, strict=True))
     return replace(curve, points=points, gap=1.0 if found else curve.gap)
 
 
-def _by_core(contest: Contest, windows: Sequence[Window], passes: int) -> Solved | None:
-    """The answers by bounds; None where tables over all jobs are quicker, or nodes are shared."""
+def _solved(contest: Contest, windows: Sequence[Window]) -> Solved:
+    """The best for each deadline (in steps) where enough nodes can be freed, and how far it is proven."""
+    same = groupby(windows, key=attrgetter("ways", "classes"))  # however many nodes are missing
+    passes = [list(each) for _, each in same]
+    solved = _by_bounds(contest, windows, len(passes))
+    if solved is not None:
+        return solved
+    answers: dict[int, Taken] = {}
+    for some in passes:
+        answers |= _by_tables(some)
+    return Solved(answers)
+
+
+def _by_bounds(contest: Contest, windows: Sequence[Window], passes: int) -> Solved | None:
+    """The answers by bounds; None where tables over all jobs are quicker."""
     problem = contest.problem
     if passes * len(contest.candidates) * (problem.last_step + 1) * (problem.nodes_needed + 1) < CORE_CELLS:
         return None
     every = contest.every_window()
-    if not every.ways or shares_nodes(every):
-        return None
-    items = items_of(every)
-    stages = [window for window in windows if window.missing]
+    items, stages = items_of(every), [window for window in windows if window.missing]
     if not items or not stages or passes * _cells(items, stages) < CORE_CELLS:
         return None
-    most = max(stage.missing for stage in stages)
-    return solve_by_core(without_superfluous(items, most, contest.sometimes), stages)
+    return solve_by_core(items, stages)
 
 
-def _by_tables(windows: Sequence[Window], labels: int, *, most_gap: float) -> tuple[Solved, int]:
-    """The best for each deadline (in steps) where enough nodes can be freed, and how far it is proven."""
+def _by_tables(windows: Sequence[Window]) -> dict[int, Taken]:
+    """By deadline, of windows that differ in the number of missing nodes alone."""
     missing = [window for window in windows if window.missing]
     whole = windows[0]  # of all, it misses the most nodes
     if len(windows) > 1:  # ways that take longer than the last that misses any has time are left out
         whole = replace(whole, last_step=(missing or windows)[-1].last_step)
-    # Where whole nodes are shared, groups are mostly small: sweeping them takes two thirds of the time of the bounds.
-    items = None if whole.partial and len(whole.classes) + len(whole.partial) > FEW_CLASSES else items_of(whole)
-    if items is None:
-        return in_shares(missing, labels, solve_shared, most_gap=most_gap)
+    items = items_of(whole)
     reach = sum([item.nodes for item in items])
     solvable = [window for window in missing if window.missing <= reach]
     if not solvable:
-        return Solved(), labels
-    needed = without_superfluous(items, min(whole.missing, reach))
-    return Solved(NodeTimeTables(needed, solvable).answers()), labels
+        return {}
+    return NodeTimeTables(items, solvable).answers()
 
 
 def _cells(items: Sequence[Item], windows: Sequence[Window]) -> int:

@@ -13,22 +13,18 @@ from math import gcd
 
 from clearway.planning.dp.suffix_tables import Step, SuffixTables
 from clearway.planning.dp.tie_walk import Goal, walk
-from clearway.planning.formulation.group_sweep import Pick
-from clearway.planning.formulation.node_groups import Item
+from clearway.planning.formulation.node_groups import Item, Pick
 from clearway.planning.formulation.windows import Taken, Window
 
 
 class NodeTimeTables:
     """Solves windows that have the same items; in each a node is missing at least, and enough can be freed."""
 
-    def __init__(
-        self, items: Sequence[Item], windows: Sequence[Window], forced: Sequence[Pick] = (), least: int | None = None
-    ) -> None:
-        """``least``: the least number of missing nodes that is asked for; None: that of these windows."""
+    def __init__(self, items: Sequence[Item], windows: Sequence[Window], forced: Sequence[Pick] = ()) -> None:
         self._items = items
         self._forced = forced
-        nodes, steps, _, _, ways = zip(*[pick for item in items for pick in item.picks], strict=True)
-        self._base = 1 + len(items) * max(map(len, ways))  # value = lost work x base + preemptees
+        nodes, steps, _, _ = zip(*[pick for item in items for pick in item.picks], strict=True)
+        self._base = 1 + len(items)  # value = lost work x base + preemptees
         node_unit, self._step_unit = gcd(*set(nodes)), gcd(*set(steps)) or 1
         last_step = max([window.last_step for window in windows])
         if max(steps) < last_step:
@@ -36,42 +32,28 @@ class NodeTimeTables:
         self._last_row, self._node_unit = last_step // self._step_unit, node_unit
         columns = [-(-window.missing // node_unit) for window in windows]
         self._steps = self._scaled(node_unit, max(columns))
-        fewest = min(columns) if least is None else -(-least // node_unit)
-        self._tables = SuffixTables(self._steps, max(columns), fewest, self._last_row + 1)
+        self._tables = SuffixTables(self._steps, max(columns), min(columns), self._last_row + 1)
         self._goals: dict[int, Goal] = {}
-        if least is None:
-            for window in windows:
-                self._goals |= self._goals_of(window)
+        for window in windows:
+            self._goals |= self._goals_of(window)
 
     @property
     def costs(self) -> Mapping[int, tuple[int, int, int]]:
         """Lost work, steps and preemptees by deadline, forced picks included; deadlines without a plan are left out."""
         lost = sum(pick.lost for pick in self._forced)
-        jobs = sum(len(pick.ways) for pick in self._forced)
+        jobs = len(self._forced)
         base, unit = self._base, self._step_unit
         return {
             step: (value // base + lost, row * unit, value % base + jobs)
             for step, (row, _, value) in self._goals.items()
         }
 
-    @property
-    def whole(self) -> bool:
-        """Whether the tables are all in memory, so that ``answers_for`` may be called again and again."""
-        return self._tables.whole
-
     def answers(self) -> dict[int, Taken]:
         """The plan of every deadline that has one; to be called once."""
-        return self._plans(self._goals)
-
-    def answers_for(self, window: Window) -> dict[int, Taken]:
-        """As ``answers``, where this many nodes are missing: no fewer than ``least``, no more than the tables hold."""
-        return self._plans(self._goals_of(window))
-
-    def _plans(self, goals: Mapping[int, Goal]) -> dict[int, Taken]:
-        each = list(dict.fromkeys(goals.values()))
+        each = list(dict.fromkeys(self._goals.values()))
         picks = walk(self._items, self._steps, self._tables, each)
         plans = {goal: _plan([*of_goal, *self._forced]) for goal, of_goal in picks.items()}
-        return {step: plans[goal] for step, goal in goals.items()}
+        return {step: plans[goal] for step, goal in self._goals.items()}
 
     def _goals_of(self, window: Window) -> dict[int, Goal]:
         by_row = _goals(self._tables, -(-window.missing // self._node_unit), self._base)
@@ -84,15 +66,15 @@ class NodeTimeTables:
         new = tuple.__new__  # a named tuple's own constructor takes more than twice as long
         return [
             [
-                new(Step, (steps // step_unit, min(nodes // node_unit, columns), lost * base + len(ways)))
-                for nodes, steps, lost, _, ways in item.picks
+                new(Step, (steps // step_unit, min(nodes // node_unit, columns), lost * base + 1))
+                for nodes, steps, lost, _ in item.picks
             ]
             for item in self._items
         ]
 
 
 def _plan(picks: Sequence[Pick]) -> Taken:
-    return Taken.of([way for pick in picks for way in pick.ways], sum([pick.nodes for pick in picks]))
+    return Taken.of([pick.way for pick in picks], sum([pick.nodes for pick in picks]))
 
 
 def _goals(tables: SuffixTables, column: int, base: int) -> list[Goal | None]:

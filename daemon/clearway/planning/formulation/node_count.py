@@ -1,18 +1,27 @@
 """Counts the nodes that are free, or still can be, while a search decides job by job.
 
-Model: a class of nodes (``group_sweep.Threshold``) is free once its jobs that left have given back what is missing, and
+Model: a class of nodes (``Threshold``) is free once its jobs that left have given back what is missing, and
 lost as soon as the jobs that were not told to stay hold less than that.
 
 Cost: time in the number of classes that a job belongs to for each decision, undone by the opposite call.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import add, sub
+from typing import NamedTuple
 
-from clearway.planning.formulation.group_sweep import thresholds
 from clearway.planning.formulation.partial_nodes import Vector
 from clearway.planning.formulation.windows import Window
+
+
+class Threshold(NamedTuple):
+    """So many nodes are free once the jobs on them gave back what is missing."""
+
+    number: int  # of the class in its window
+    nodes: int
+    missing: Vector
+    held: Mapping[int, Vector]
 
 
 class NodeCount:
@@ -67,3 +76,15 @@ class NodeCount:
             if free is not (max(before) <= 0):
                 more += self._nodes[index] if free else -self._nodes[index]
         return more
+
+
+def thresholds(window: Window) -> list[Threshold]:
+    """The classes of a window in one form."""
+    whole = [
+        Threshold(number, nodes, (len(jobs),), dict.fromkeys(jobs, (1,)))
+        for number, (jobs, nodes) in enumerate(window.classes.items())
+    ]
+    return whole + [
+        Threshold(number, nodes, node.missing, dict(node.held))
+        for number, (node, nodes) in enumerate(window.partial.items(), len(whole))
+    ]

@@ -73,7 +73,13 @@ def after_others(problem: EvictionProblem, busy_s: int) -> EvictionProblem:
         late = option.checkpoint_s and busy_s > gone_s
         return None if late else replace(option, ready_s=max(0.0, option.ready_s - gone_s))
 
-    return replace(with_options(problem, left), max_delay_s=problem.max_delay_s - gone_s, busy_s=0)
+    return _sooner(with_options(problem, left), gone_s)
+
+
+def _sooner(problem: EvictionProblem, gone_s: int) -> EvictionProblem:
+    """A serial problem when so much of its time is gone."""
+    first_s = max(0, problem.first_delay_s - gone_s)
+    return replace(problem, max_delay_s=problem.max_delay_s - gone_s, first_delay_s=first_s, busy_s=0)
 
 
 def side_by_side(problem: EvictionProblem, solve: Callable[[EvictionProblem], Curve]) -> Curve:
@@ -82,11 +88,12 @@ def side_by_side(problem: EvictionProblem, solve: Callable[[EvictionProblem], Cu
         return solve(problem)
     rests, every = _rests(problem)
     curves = {rest: solve(_within(problem, rest)) for rest in rests}
-    by_rest = {rest: curve.points for rest, curve in curves.items()}
+    step_s = problem.step_s
+    by_rest = {rest: {each.max_delay_s // step_s: each for each in c.points} for rest, c in curves.items()}
     options = {(each.job_id, option.action): option for each in problem.candidates for option in each.options}
     points = []
-    for step in range(problem.last_step + 1):
-        best = min([points[step - rest] for rest, points in by_rest.items() if rest <= step], key=plan_rank)
+    for step in range(problem.first_step, problem.last_step + 1):
+        best = min([points[step - rest] for rest, points in by_rest.items() if step - rest in points], key=plan_rank)
         actions = [_as_planned(each, options[each.job_id, each.action], problem.step_s) for each in best.actions]
         points.append(replace(best, max_delay_s=step * problem.step_s, actions=tuple(actions)))
     return replace(
@@ -147,4 +154,4 @@ def _within(problem: EvictionProblem, rest: int) -> EvictionProblem:
         ready_s = max(0.0, option.ready_s - gone_s)
         return replace(option, checkpoint_s=whole * problem.step_s, file_system_s=None, ready_s=ready_s)
 
-    return replace(with_options(problem, left), max_delay_s=problem.max_delay_s - gone_s, busy_s=0)
+    return _sooner(with_options(problem, left), gone_s)

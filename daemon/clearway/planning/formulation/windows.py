@@ -17,8 +17,8 @@ of the two or comes first in ``ACTION_ORDER``. No optimal plan uses B, since A c
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, inf
 from operator import attrgetter, itemgetter
@@ -52,6 +52,9 @@ class Taken(NamedTuple):
     @classmethod
     def of(cls, ways: Sequence[Way], nodes: int) -> Self:
         return cls(sum([way.lost for way in ways]), sum([way.steps for way in ways]), nodes, ways)
+
+
+NOTHING = Taken(0, 0, 0, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +118,12 @@ class Contest:
         )
 
     def windows(self) -> Iterator[Window]:
-        last_step = self.problem.last_step
+        first_step, last_step = self.problem.first_step, self.problem.last_step
         starts = {way.ready_step for ways in self.ways for way in ways if way.ready_step <= last_step}
         for first, following in pairwise([*sorted(starts | {0}), last_step + 1]):
-            yield self._window(first, following - 1)
+            if following > first_step:
+                window = self._window(first, following - 1)
+                yield window if first >= first_step else replace(window, first_step=first_step)
 
     def every_window(self) -> Window:
         """All jobs that can be preempted for any deadline, in every way that they have then; no job ends."""
@@ -131,11 +136,6 @@ class Contest:
         classes, partial, _ = changed(self._supply.classes, self._supply.partial, (), ways.keys())
         return Window(0, last_step, self._supply.needed, 0, (), ways, classes, partial)
 
-    @property
-    def sometimes(self) -> Collection[int]:
-        """The ranks of the jobs that end by themselves, or have a way that is not there for every deadline."""
-        return self._sometimes.keys()
-
     def option(self, way: Way) -> Option:
         return self._options[way.number]
 
@@ -145,7 +145,7 @@ class Contest:
         """The curve's points, where ``plans`` gives for a window the plan of each deadline (None: there is none)."""
         found = []
         for window in windows:
-            plan = plans(window) if window.missing else lambda _: Taken(0, 0, 0, ())
+            plan = plans(window) if window.missing else lambda _: NOTHING
             found += [self._point(window, step, plan(step)) for step in window.deadlines]
         return tuple(found)
 

@@ -31,13 +31,18 @@ def ends_of(requests: Iterable[Request]) -> dict[str, Option]:
 
 
 def allocated(
-    requests: Sequence[Request], limits: Sequence[float], given: Iterable[Given], ways: Ways
+    requests: Sequence[Request],
+    limits: Sequence[float],
+    given: Iterable[Given],
+    ways: Ways,
+    ends: Mapping[str, Option] | None = None,
 ) -> tuple[Allocation, ...] | None:
     """Each job goes for the first request with a node that needs it; a job that no request needs stays.
 
-    Requests are in the order of their delays, ``limits``. None where a node would have less than it needs.
+    Requests are in the order of their delays, ``limits``. ``ends``: the ways of the jobs that may be counted on to end
+    by themselves; without them all that do. None where a node would have less than it needs.
     """
-    ends = ends_of(requests)
+    ends = ends_of(requests) if ends is None else ends
     nodes: list[list[str]] = [[] for _ in requests]
     first_user: dict[str, int] = {}
     ending: list[dict[str, Option]] = [{} for _ in requests]

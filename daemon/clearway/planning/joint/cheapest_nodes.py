@@ -33,9 +33,9 @@ def with_the_cheapest_nodes(requests: Sequence[Request]) -> list[Request]:
     total = sum(request.nodes for request in requests)
     for number, request in enumerate(requests):
         prices = _prices(nodes, number, request)
-        found = nodes.places(number)
+        found = [place for choice in nodes.choices(number) for place in choice.among]
         places = [list(prices)]
-        if found is not None:
+        if found:
             places = [[name for each in place for name in nodes.classes[each].names] for place in found]
         lost = [sum(lost for lost, _ in sorted([prices[name] for name in names])[: request.nodes]) for names in places]
         by_cost = [names for _, names in sorted(zip(lost, places, strict=True), key=itemgetter(0))]

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from clearway.model.problem import NodeResources
 from clearway.planning.formulation.partial_nodes import Vector, all_must_leave, demands
-from clearway.planning.formulation.places import by_switch, in_a_row
+from clearway.planning.formulation.places import by_switch, places_of
 from clearway.planning.joint.requests import Request, holders_of
 
 
@@ -42,6 +43,13 @@ class Demand(NamedTuple):
                 left.remove(job_id)
                 spare = rest
         return left
+
+
+class Choice(NamedTuple):
+    """Sets of classes, at most so many of which may be chosen; nodes of other classes are none for the request."""
+
+    among: tuple[frozenset[int], ...]
+    most: int
 
 
 @dataclass(frozen=True)
@@ -111,9 +119,15 @@ class JointNodes:
             return {}
         if needs.contiguous:
             return {node.name: node.name for node in request.problem.nodes}
-        required = set(needs.required_nodes)
+        required, features = set(needs.required_nodes), set(needs.same_feature)
+        under = needs.one_switch or needs.switches > 0
         return {
-            node.name: (node.name in required, node.switch if needs.one_switch else "")
+            node.name: (
+                node.name in required,
+                node.switch if under else "",
+                node.pool is not None,
+                tuple(sorted(features.intersection(node.features))),
+            )
             for node in request.problem.nodes
         }
 
@@ -122,23 +136,35 @@ class JointNodes:
         able = {name for each in self.classes if number in each.asks for name in each.names}
         return not able.issuperset(_required(self._requests[number]))
 
-    def places(self, number: int) -> list[frozenset[int]] | None:
-        """The sets of classes of which one has to hold all nodes of the request; None where they may lie anywhere."""
+    def choices(self, number: int) -> list[Choice]:
+        """What has to be chosen where the request's nodes must lie together; nothing where they may lie anywhere."""
         request = self._requests[number]
         needs, nodes = request.problem.needs, request.problem.nodes
-        if needs is None or not (needs.contiguous or needs.one_switch):
-            return None
-        if needs.contiguous:
-            found = in_a_row(nodes, request.nodes, one_switch=needs.one_switch)
-        else:
-            found = list(by_switch(nodes).values())
-        places = []
-        for place in found:
-            able = [self._class_of.get(node.name) for node in place]
-            kept = frozenset(each for each in able if each is not None and number in self.classes[each].asks)
-            if kept and not (needs.contiguous and len(kept) < len(able)):
-                places.append(kept)
-        return places
+        if needs is None or not needs.together:
+            return []
+        pools = frozenset(self._able(number, [node for node in nodes if node.pool is not None]))
+        if needs.contiguous or needs.one_switch:
+            count = max(1, request.nodes - len(pools))
+            rows = []
+            for place in places_of(nodes, needs, count):
+                able = self._able(number, place)
+                if able and not (needs.contiguous and len(able) < len(place)):
+                    rows.append(frozenset(able) | pools)
+            return [Choice(tuple(rows), 1)]
+        found = []
+        plain = [node for node in nodes if node.pool is None]
+        if needs.switches:
+            under = [frozenset(self._able(number, some)) | pools for some in by_switch(plain).values()]
+            found.append(Choice(tuple(under), needs.switches))
+        if needs.same_feature:
+            alike = [[node for node in plain if name in node.features] for name in needs.same_feature]
+            found.append(Choice(tuple(frozenset(self._able(number, some)) | pools for some in alike), 1))
+        return found
+
+    def _able(self, number: int, nodes: Sequence[NodeResources]) -> list[int]:
+        """The classes of those that can serve the request."""
+        found = [self._class_of.get(node.name) for node in nodes]
+        return [each for each in found if each is not None and number in self.classes[each].asks]
 
 
 def _required(request: Request) -> Collection[str]:

@@ -1,24 +1,31 @@
-"""Several urgent jobs as one mixed-integer program, solved by HiGHS.
+"""Parts of nodes, and several urgent jobs at once: one program in whole numbers, solved by HiGHS.
 
-Model: see ``several``. A binary variable for each way of each job and each request in time for which it may leave; a
-whole number for each class of nodes (see ``joint.nodes``) and each request. Where a node needs not all of its jobs to
-leave, a binary variable u says whether any of the class is given to the request, and for each resource that is short
+Model: see ``several``. A binary variable for each way of each job and each delay for which it may leave; a whole number
+for each class of nodes (see ``joint.nodes``) and each request. Where a node needs not all of its jobs to leave, a
+binary variable u says whether any of the class is given to the request, and for each resource that is short
 
     sum of what the jobs give back that have left by then  >=  what is missing x u.
 
-Where nodes must lie together, a binary variable for each place (row, leaf switch) of which one is chosen. Lost work
-comes first, then what coming back costs, checkpoint time and preemptees, each held while the next is minimised.
+Where nodes must lie together, a binary variable for each place (row, leaf switch) of which one is chosen; likewise for
+each leaf switch where they may be under several, and for each feature that all may have.
 
-Cost: exponential at worst, so time is limited: what was found by then counts as not proven. Of equally good plans HiGHS
-may return any, but the same one for the same program.
+Of one request alone, jobs that end by themselves are ways that cost nothing, and a variable says when its nodes are
+free: after all checkpoints that are written, however they share the file system (``formulation.shared_bandwidth``), and
+after each end that it counts on.
+
+Lost work comes first, then what coming back costs (with what the request's own nodes wait, where it is alone),
+checkpoint time and preemptees, each held while the next is minimised. See ``reduced_cost`` for how each is solved.
+
+Cost: exponential at worst, so time is limited: what was found by then comes with a gap. Of equally good plans HiGHS may
+return any, but the same one for the same program.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import ceil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import ceil, inf
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,27 +35,26 @@ from clearway.model.problem import ACTION_ORDER, Action, Option
 from clearway.planning.formulation.lost_units import fitting_units
 from clearway.planning.joint.allocated import Given, allocated, ends_of
 from clearway.planning.joint.nodes import JointNodes
+from clearway.planning.joint.reduced_cost import Found, Program, relaxed, within
 from clearway.planning.joint.requests import Allocation, Request
 
 if TYPE_CHECKING:
-    from scipy.optimize import LinearConstraint
+    from scipy.sparse import csc_array
 
-_Row = npt.NDArray[np.float64]
-_Cells = Mapping[int, float]  # column to coefficient
-_Limited = tuple[_Cells, float, float]  # coefficients, and the least and most of their sum
-_Given = Sequence[tuple[int, int]]  # column, and the request that nodes of a class are given to
-_Ways = Sequence[tuple[int, Option, int]]  # column, way, and the request (by its phase) that the job leaves for
+_Numbers = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 _SURE_UNITS = 10**12  # sums up to here are told apart by HiGHS's double arithmetic
-_ROUNDING = 1e-6  # less than any whole number, more than what sums of parts are rounded by
-_SOLVE_ERROR = 4  # HiGHS comes upon a few programs, one of several hundred, that its presolving spoils
+_TIES_S = 0.5  # that each of the keys after lost work may take, at most
+_LITTLE = 1e-6
+_LARGEST = 1e7  # cost of a column; HiGHS's tolerances are absolute
 
 
 class Best(NamedTuple):
     """The cheapest plan found that serves all requests; ``least_node_s``: no plan loses less than this.
 
-    ``proven``: HiGHS says that it is the best. ``sure``: that was checked in whole numbers as well, as HiGHS computes
-    with tolerances: every key has the sum that HiGHS named, and all of them are small enough to be told apart.
+    ``proven``: no plan loses less work, as HiGHS says. ``sure``: that was checked in whole numbers as well, as HiGHS
+    computes with tolerances, and no key after lost work can be better either.
     """
 
     allocations: tuple[Allocation, ...]
@@ -58,226 +64,371 @@ class Best(NamedTuple):
     later: frozenset[str] = frozenset()  # requests that there was no time for
 
 
-class _Found(NamedTuple):
-    """A solution in whole numbers; ``proven`` to be the best, or that there is none; a bound on all; what it costs."""
+class Leaving(NamedTuple):
+    """A column: a way of a job, and the first request (by number) that it may leave for."""
 
-    values: _Row | None
-    proven: bool
-    least: float
-    cost: float = 0.0
+    job_id: str
+    option: Option
+    first: int
+    last: int | None = None  # of a job that is suspended: the only request that its nodes serve
+
+
+class _Rows:
+    """Rows of the matrix that is being made: sums of columns, each at most so much."""
+
+    def __init__(self) -> None:
+        self.most: list[float] = []
+        self._rows: list[int] = []
+        self._columns: list[int] = []
+        self._values: list[float] = []
+
+    def at_most(self, cells: Iterable[tuple[int, float]], most: float) -> None:
+        row = len(self.most)
+        for column, value in cells:
+            self._rows.append(row)
+            self._columns.append(column)
+            self._values.append(value)
+        self.most.append(most)
+
+    def at_least(self, cells: Iterable[tuple[int, float]], least: float) -> None:
+        self.at_most(((column, -value) for column, value in cells), -least)
+
+    def matrix(self, width: int) -> csc_array:
+        from scipy.sparse import csc_array  # noqa: PLC0415 - most daemons never need it
+
+        return csc_array((self._values, (self._rows, self._columns)), shape=(len(self.most), width))
 
 
 class JointProgram:
-    """The program of some requests; phases are the requests in the order of their delays."""
+    """The program of some requests, which are numbered in the order of their delays."""
 
-    def __init__(self, requests: Sequence[Request]) -> None:
+    def __init__(self, requests: Sequence[Request], step_s: int = 1) -> None:
+        """Durations are rounded up to whole steps of ``step_s`` seconds."""
+        self._step_s = step_s
         self._requests = sorted(requests, key=lambda request: (request.problem.max_delay_s, request.job_id))
         self._limits = [int(request.problem.max_delay_s) for request in self._requests]
-        self._ways = [{each.job_id: each.options for each in request.problem.candidates} for request in self._requests]
-        self._ends = ends_of(self._requests)
+        self._one = len(requests) == 1
+        self._busy_s = self._steps_s(self._requests[0].problem.busy_s) if self._one else 0
+        self._ends = {} if self._one else ends_of(self._requests)
         self._nodes = JointNodes(self._requests)
         self._classes = self._nodes.classes
-        self._leave: list[tuple[str, Option, int]] = [
-            (job_id, option, phase)
-            for phase, (ways, limit_s) in enumerate(zip(self._ways, self._limits, strict=True))
-            for job_id, options in sorted(ways.items())
-            if not self._has_ended(job_id, phase)
-            for option in sorted(options, key=lambda option: ACTION_ORDER[option.action])
-            if option.action is not Action.END and max(ceil(option.checkpoint_s), option.ready_s) <= limit_s
-        ]
-        numbers = itertools.count(len(self._leave))  # of the columns after those of the jobs
+        self._leave = list(self._all_ways())
+        self._of_job: dict[str, list[int]] = defaultdict(list)
+        for column, way in enumerate(self._leave):
+            self._of_job[way.job_id].append(column)
+        self._width = len(self._leave)
         self._give = {
-            (number, phase): next(numbers) for number, each in enumerate(self._classes) for phase in sorted(each.asks)
+            (number, request): self._new_column()
+            for number, each in enumerate(self._classes)
+            for request in sorted(each.asks)
         }
         self._uses = {
-            (number, phase): next(numbers)
-            for number, phase in self._give
-            if len(self._classes[number].names) > 1 and not self._classes[number].takes_all_jobs[phase]
+            (number, request): self._new_column()
+            for number, request in self._give
+            if len(self._classes[number].names) > 1 and not self._classes[number].takes_all_jobs[request]
         }
-        self._places: dict[int, dict[int, frozenset[int]]] = {  # by phase, where nodes must lie together: by column
-            phase: {next(numbers): place for place in places}
-            for phase in range(len(self._requests))
-            if (places := self._nodes.places(phase)) is not None
-        }
-        self._width = next(numbers)
-        self._units = fitting_units([option.lost_work_node_s for _, option, _ in self._leave])
-        worth = [
-            (self._units.units(option.lost_work_node_s), option.return_node_s, ceil(option.checkpoint_s), 1)
-            for _, option, _ in self._leave
-        ]
-        self._keys = np.zeros((4, self._width))
-        self._keys[:, : len(worth)] = np.array(worth, dtype=float).T
+        self._rows = _Rows()
+        self._waits: int | None = None  # the column of the time until the only request's nodes are free
+        self._rest: int | None = None  # and of what checkpoints take beside the file system's own time
+        self._add_rows()
+        self._upper = np.ones(self._width)
+        self._upper[list(self._give.values())] = [len(self._classes[number].names) for number, _ in self._give]
+        self._whole = np.ones(self._width, dtype=bool)
+        for added in (self._waits, self._rest):
+            if added is not None:
+                self._upper[added], self._whole[added] = max(0, self._limits[0]), False
+        self._matrix, self._most = self._rows.matrix(self._width), np.array(self._rows.most)
+        self._units = fitting_units([way.option.lost_work_node_s for way in self._leave])
+        self._keys = self._all_keys()
 
-    def _ends_s(self, job_id: str) -> float:
-        return self._ends[job_id].ready_s if job_id in self._ends else np.inf
+    # -- columns -----------------------------------------------------------------------------------------------------
 
-    def _has_ended(self, job_id: str, phase: int) -> bool:
-        return self._ends_s(job_id) <= self._limits[phase]
+    def _new_column(self) -> int:
+        self._width += 1
+        return self._width - 1
 
-    def shorten(self, delay_s: int) -> None:
-        """Gives the only request a delay that is no longer than its own."""
-        self._limits = [delay_s]
+    def _steps_s(self, seconds: float) -> int:
+        return ceil(seconds / self._step_s) * self._step_s
+
+    def _all_ways(self) -> Iterator[Leaving]:
+        """A job leaves for the first request of those that share its delay and its candidates.
+
+        A way that takes no time is there for the first of them alone: it frees as much for all that come later.
+        """
+        at_once: set[tuple[str, Option]] = set()
+        for alike in self._alike():
+            first, limit_s = alike[0], self._limits[alike[0]]
+            for job in sorted(self._requests[first].problem.candidates, key=lambda job: job.job_id):
+                if self._has_ended(job.job_id, first):
+                    continue
+                for option in sorted(job.options, key=lambda option: ACTION_ORDER[option.action]):
+                    in_time = max(self._steps_s(option.checkpoint_s), self._steps_s(option.ready_s)) <= limit_s
+                    known = not option.checkpoint_s and (job.job_id, option) in at_once
+                    if not in_time or known or (option.action is Action.END and not self._one):
+                        continue
+                    if option.action is Action.SUSPEND:
+                        yield from (Leaving(job.job_id, option, number, number) for number in alike)
+                        continue
+                    at_once.add((job.job_id, option))
+                    yield Leaving(job.job_id, option, first)
+
+    def _alike(self) -> Iterable[list[int]]:
+        """Requests with the same delay and the same candidates, the first ones first."""
+        ways: dict[int, object] = {}  # candidates are mostly the same tuple
+        found: dict[object, list[int]] = defaultdict(list)
+        for number, request in enumerate(self._requests):
+            candidates = request.problem.candidates
+            if id(candidates) not in ways:
+                ways[id(candidates)] = frozenset((job.job_id, job.options) for job in candidates)
+            found[self._limits[number], ways[id(candidates)]].append(number)
+        return found.values()
+
+    def _has_ended(self, job_id: str, request: int) -> bool:
+        return job_id in self._ends and self._ends[job_id].ready_s <= self._limits[request]
+
+    def _all_keys(self) -> _Numbers:
+        """Lost work in units, what coming back costs, checkpoint time and preemptees, by column."""
+        keys = np.zeros((4, self._width))
+        for column, way in enumerate(self._leave):
+            if way.option.action is not Action.END:
+                lost = self._units.units(way.option.lost_work_node_s)
+                keys[:, column] = lost, way.option.return_node_s, self._written_s(way.option), 1
+        return keys
+
+    def _written_s(self, option: Option) -> int:
+        """What its checkpoint takes of the file system's time."""
+        return self._steps_s(option.checkpoint_s if option.file_system_s is None else option.file_system_s)
+
+    def _beside_s(self, option: Option) -> int:
+        """What it takes beside that: at its own rate, or after the checkpoints of others."""
+        return self._steps_s(option.checkpoint_s) - self._written_s(option) + self._busy_s if option.checkpoint_s else 0
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def _add_rows(self) -> None:
+        rows = self._rows
+        for columns in self._of_job.values():
+            rows.at_most([(column, 1.0) for column in columns], 1.0)
+        given: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        wanted: dict[int, list[tuple[int, float]]] = defaultdict(list)
+        for (number, request), column in self._give.items():
+            given[number].append((column, request))
+            wanted[request].append((column, 1.0))
+        for request, each in enumerate(self._requests):
+            rows.at_most(wanted[request], each.nodes)
+            rows.at_least(wanted[request], each.nodes)
+            if self._nodes.lacks_required(request):
+                rows.at_least([], 1.0)
+        if self._one:
+            self._add_time_of_one()
+        else:
+            self._add_times()
+        for number, own in given.items():
+            self._add_class(number, own)
+        for request in range(len(self._requests)):
+            self._add_places(request)
+
+    def _add_times(self) -> None:
+        """Checkpoints are written one after another, the most pressing first."""
+        for request, limit_s in enumerate(self._limits):
+            if request + 1 < len(self._limits) and self._limits[request + 1] == limit_s:
+                continue
+            written = [(c, float(self._written_s(w.option))) for c, w in enumerate(self._leave) if w.first <= request]
+            self._rows.at_most([cell for cell in written if cell[1]], limit_s)
+
+    def _add_time_of_one(self) -> None:
+        self._waits = waits = self._new_column()
+        rests = {column: self._beside_s(way.option) for column, way in enumerate(self._leave)}
+        written = [(column, float(self._written_s(way.option))) for column, way in enumerate(self._leave)]
+        written = [cell for cell in written if cell[1]]
+        if any(rests.values()):
+            self._rest = self._new_column()
+            written.append((self._rest, 1.0))
+            for column, rest_s in rests.items():
+                if rest_s:
+                    self._rows.at_most([(column, float(rest_s)), (self._rest, -1.0)], 0.0)
+        self._rows.at_most([*written, (waits, -1.0)], 0.0)
+        for column, way in enumerate(self._leave):
+            if ready_s := self._steps_s(way.option.ready_s):
+                self._rows.at_most([(column, float(ready_s)), (waits, -1.0)], 0.0)
+
+    def _add_class(self, number: int, given: Sequence[tuple[int, int]]) -> None:
+        each, rows = self._classes[number], self._rows
+        count = float(len(each.names))
+        if len(given) > 1:
+            rows.at_most([(column, 1.0) for column, _ in given], count)
+        for job_id in sorted(each.jobs):
+            whole = [
+                (column, request)
+                for column, request in given
+                if each.takes_all_jobs[request] and any(job_id == other for other, _ in each.asks[request].held)
+            ]
+            self._add_left(job_id, count, whole)
+            self._add_kept(job_id, count, given)
+        for column, request in given:
+            if request in each.required_by:
+                rows.at_least([(column, 1.0)], count)
+            if not each.takes_all_jobs[request]:
+                self._add_part(number, request, column)
+
+    def _add_left(self, job_id: str, count: float, given: Sequence[tuple[int, int]]) -> None:
+        """No node is given away before this job has left it."""
+        ways = [(column, self._leave[column].first) for column in self._of_job.get(job_id, ())]
+        cuts = sorted({first for _, first in ways})
+        waiting = [(column, request) for column, request in given if not self._has_ended(job_id, request)]
+        for place, cut in enumerate([-1, *cuts]):
+            end = cuts[place] if place < len(cuts) else len(self._requests)
+            if any(cut <= request < end for _, request in waiting):
+                taken = [(column, 1.0) for column, request in waiting if request < end]
+                self._rows.at_most([*taken, *((column, -count) for column, first in ways if first <= cut)], 0.0)
+
+    def _add_kept(self, job_id: str, count: float, given: Sequence[tuple[int, int]]) -> None:
+        """A suspended job's nodes serve only the request that it was suspended for."""
+        suspended = [column for column in self._of_job.get(job_id, ()) if self._leave[column].last is not None]
+        for column, request in given:
+            others = [(way, count) for way in suspended if self._leave[way].last != request]
+            if others:
+                self._rows.at_most([*others, (column, 1.0)], count)
+
+    def _add_part(self, number: int, request: int, column: int) -> None:
+        """Where any of these nodes is given to the request, the jobs that have left give back enough."""
+        each = self._classes[number]
+        use = self._uses.get((number, request), column)
+        if use != column:
+            self._rows.at_most([(column, 1.0), (use, -float(len(each.names)))], 0.0)
+        demand = each.asks[request]
+        for place, short in enumerate(demand.missing):
+            ended = 0.0
+            cells = [(use, -1.0)]  # all of it in parts of what is missing: HiGHS rounds
+            for job_id, amounts in demand.held:
+                part = amounts[place] / short
+                if self._has_ended(job_id, request):
+                    ended += part
+                else:
+                    ways = self._of_job.get(job_id, ())
+                    cells += [(way, part) for way in ways if self._leave[way].first <= request]
+            self._rows.at_least(cells, -ended)
+
+    def _add_places(self, request: int) -> None:
+        """A request whose nodes must lie together has them in one place, or under so many leaf switches."""
+        for choice in self._nodes.choices(request):
+            chosen = [(self._new_column(), among) for among in choice.among]
+            self._rows.at_most([(column, 1.0) for column, _ in chosen], choice.most)
+            for number, column in [(number, column) for (number, of), column in self._give.items() if of == request]:
+                count = float(len(self._classes[number].names))
+                beside = [(at, -count) for at, among in chosen if number in among]
+                self._rows.at_most([(column, 1.0), *beside], 0.0)
+
+    # -- solutions ---------------------------------------------------------------------------------------------------
 
     def feasible(self, seconds_left: Callable[[], float]) -> bool | None:
         """Whether all requests can be served; None when there was no time to find out."""
-        found = self._minimum(np.zeros(self._width), self._constraints(), seconds_left())
-        return True if found.values is not None else (False if found.proven else None)
+        found = self._solve(np.zeros(self._width), seconds_left)
+        return True if found.values is not None else (False if found.least == inf else None)
 
-    def best(self, seconds_left: Callable[[], float]) -> Best | None:
-        """The cheapest plan that serves all requests; None when there is none, or none was found in time."""
-        from scipy.optimize import LinearConstraint  # noqa: PLC0415 - see _minimum
+    def soonest_s(self, seconds_left: Callable[[], float]) -> int | None:
+        """When the nodes of the only request can be free at the earliest; None when they cannot, or without time."""
+        if self._waits is None:
+            raise ValueError("only one request has a soonest moment")
+        key = np.zeros(self._width)
+        key[self._waits] = 1.0
+        found = self._solve(key, seconds_left)
+        return None if found.values is None else self._steps_s(found.values[self._waits] - _LITTLE)
 
-        held = self._constraints()
-        best: _Row | None = None
-        exact, sure, least = True, True, None
-        for key in self._keys:
-            found = self._minimum(key, held, seconds_left())
-            least = found.least if least is None else least
-            if found.values is None:
-                exact = sure = False
-                break
-            best, exact = found.values, exact and found.proven
-            sure = sure and key @ best == round(found.cost) < _SURE_UNITS and self._keeps_to(held, best)
-            held.append(LinearConstraint(key[np.newaxis], ub=float(key @ best) + 0.5))  # keys are whole numbers
-        allocations = None if best is None else self._allocations(best)
+    def without_preemption(self, seconds_left: Callable[[], float]) -> Best | None:
+        """The soonest plan of the only request in which no job is preempted, as jobs end by themselves; None: none."""
+        preempts = [c for c, way in enumerate(self._leave) if way.option.action is not Action.END]
+        if self._waits is None or len(preempts) == len(self._leave):
+            return None
+        key = np.zeros(self._width)
+        key[self._waits] = 1.0
+        program, _ = self._program(key)
+        upper = program.upper.copy()
+        upper[preempts] = 0.0
+        found = relaxed(replace(program, upper=upper), seconds_left()).solved(seconds_left)
+        allocations = None if found.values is None else self._allocations(found.values)
+        return None if allocations is None else Best(allocations, True, 0.0, True)
+
+    def _program(self, key: _Numbers) -> tuple[Program, float]:
+        """The program in which this key is minimised, and the unit that it is counted in."""
+        unit = max(1.0, float(key.max()) / _LARGEST)
+        return Program(key / unit, self._matrix, self._most, self._upper, self._whole), unit
+
+    def _tie(self, key: _Numbers, held: Sequence[_Numbers], values: _Numbers, in_doubt: Flags) -> tuple[Program, float]:
+        """As ``_program``, where these keys are held at what they are, and only what is in doubt may differ.
+
+        Rows are in parts of their largest number, as HiGHS's tolerances are absolute. Keys are whole numbers.
+        """
+        from scipy.sparse import csc_array, vstack  # noqa: PLC0415
+
+        program, unit = self._program(np.where(in_doubt, key, 0.0))
+        rows = np.where(in_doubt, np.array(held), 0.0)
+        sizes = np.maximum(1.0, rows.max(axis=1))
+        limits = (rows @ values + 0.5) / sizes
+        matrix = vstack([program.matrix, csc_array(rows / sizes[:, None])], format="csc")
+        return replace(program, matrix=matrix, most=np.append(program.most, limits)), unit
+
+    def _solve(self, key: _Numbers, seconds_left: Callable[[], float]) -> Found:
+        if not self._give:
+            return Found(inf, None)  # there is no node to give away
+        program, unit = self._program(key)
+        found = relaxed(program, seconds_left()).solved(seconds_left)
+        return found._replace(least=found.least * unit)
+
+    def best(self, seconds_left: Callable[[], float], waiting_nodes: int = 0) -> Best | None:
+        """The cheapest plan that serves all requests; None when there is none, or none was found in time.
+
+        ``waiting_nodes``: so many wait until the nodes of the only request are free, which counts as what coming back
+        costs.
+        """
+        if not self._give or seconds_left() <= 0:
+            return None
+        program, unit = self._program(self._keys[0])
+        first = relaxed(program, seconds_left())
+        found = first.solved(seconds_left)
+        if found.values is None:
+            return None
+        keys = self._keys.copy()
+        if self._waits is not None:
+            keys[1, self._waits] = waiting_nodes
+        values, lost = found.values, round(float(keys[0] @ found.values))
+        least = max(0.0, found.least * unit)
+        proven = (least > lost - 0.5 and not found.cut_short) or lost == 0
+        sure = proven and lost < _SURE_UNITS
+        in_doubt = first.differing(lost / unit)
+        for place in range(1, len(keys)):
+            if np.any(keys[place][in_doubt]):
+                values, best = self._with_tie(keys[: place + 1], values, in_doubt, seconds_left)
+                sure = sure and best
+        allocations = self._allocations(values)
         if allocations is None:
             return None
-        least_node_s = self._units.node_s(ceil(max(0.0, least or 0.0) - 1e-6))
-        return Best(allocations, exact, least_node_s, exact and sure)
+        least_node_s = self._units.node_s(lost if proven else min(lost, ceil(least - _LITTLE)))
+        return Best(allocations, proven, least_node_s, sure)
 
-    @staticmethod
-    def _keeps_to(held: Sequence[LinearConstraint], values: _Row) -> bool:
-        """Whether rounded values satisfy the constraints; what parts of nodes add up to is for ``_allocations``."""
-        sums = [(each, each.A @ values) for each in held]
-        return all(
-            np.all(found >= each.lb - _ROUNDING) and np.all(found <= each.ub + _ROUNDING) for each, found in sums
-        )
+    def _with_tie(
+        self, keys: _Numbers, values: _Numbers, in_doubt: Flags, seconds_left: Callable[[], float]
+    ) -> tuple[_Numbers, bool]:
+        """The best by the last of these keys that is as good by all others; and whether it is sure to be."""
+        *held, key = keys
+        program, unit = self._tie(key, held, values, in_doubt)
+        found = within(program, values, in_doubt, lambda: min(_TIES_S, seconds_left()))
+        if found.values is not None and key @ found.values <= key @ values:
+            values = found.values
+        cost = float(program.cost @ values) * unit
+        sure = not found.cut_short and found.least * unit > cost - 0.5 and float(key @ values) < _SURE_UNITS
+        return values, sure
 
-    def _minimum(self, key: _Row, held: Sequence[LinearConstraint], limit_s: float) -> _Found:
-        # Several urgent jobs at once are rare: a daemon that never sees them does without scipy's time and memory.
-        from scipy.optimize import Bounds, milp  # noqa: PLC0415
-
-        if not self._width:
-            return _Found(None, True, 0.0)  # there is no node to give away
-        if limit_s <= 0:
-            return _Found(None, False, 0.0)
-        upper = np.ones(self._width)
-        upper[list(self._give.values())] = [len(self._classes[number].names) for number, _ in self._give]
-        for presolve in (True, False):
-            result = milp(
-                key,
-                integrality=np.ones(self._width),
-                bounds=Bounds(0, upper),
-                constraints=held,
-                options={"mip_rel_gap": 0, "time_limit": limit_s, "presolve": presolve},
-            )
-            if result.status != _SOLVE_ERROR:
-                break
-        values = None if result.x is None else np.round(result.x)
-        least = result.mip_dual_bound
-        least = least if least is not None and np.isfinite(least) else 0.0
-        return _Found(values, result.status in (0, 2), least, result.fun or 0.0)
-
-    def _constraints(self) -> list[LinearConstraint]:
-        from scipy.optimize import LinearConstraint  # noqa: PLC0415 - see _minimum
-        from scipy.sparse import csr_array  # noqa: PLC0415
-
-        rows = list(self._rows())
-        cells = [(at, column, value) for at, (row, _, _) in enumerate(rows) for column, value in row.items()]
-        if not cells:
-            return []
-        at_rows, at_columns, values = zip(*cells, strict=True)
-        matrix = csr_array((values, (at_rows, at_columns)), shape=(len(rows), self._width))
-        lower, upper = (np.array([row[side] for row in rows]) for side in (1, 2))
-        return [LinearConstraint(matrix, lb=lower, ub=upper)]
-
-    def _rows(self) -> Iterable[_Limited]:
-        """Every constraint."""
-        of_job: dict[str, list[tuple[int, Option, int]]] = defaultdict(list)
-        for column, (job_id, option, phase) in enumerate(self._leave):
-            of_job[job_id].append((column, option, phase))
-        for ways in of_job.values():
-            yield {column: 1.0 for column, _, _ in ways}, 0.0, 1.0
-        given: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        wanted: dict[int, dict[int, float]] = defaultdict(dict)
-        for (number, phase), column in self._give.items():
-            given[number].append((column, phase))
-            wanted[phase][column] = 1.0
-        for phase, request in enumerate(self._requests):
-            yield wanted[phase], float(request.nodes), float(request.nodes)
-            if self._nodes.lacks_required(phase):
-                yield {}, 1.0, 1.0
-            written = {
-                column: float(ceil(option.checkpoint_s))
-                for column, (_, option, before) in enumerate(self._leave)
-                if before <= phase and option.checkpoint_s
-            }
-            yield written, 0.0, float(self._limits[phase])
-        for number, each in enumerate(self._classes):
-            count = len(each.names)
-            yield {column: 1.0 for column, _ in given[number]}, 0.0, float(count)
-            for job_id in sorted(each.jobs):
-                whole = [
-                    (column, phase)
-                    for column, phase in given[number]
-                    if each.takes_all_jobs[phase] and any(job_id == other for other, _ in each.asks[phase].held)
-                ]
-                yield from self._left_rows(job_id, count, whole, of_job[job_id])
-                yield from self._kept_rows(count, given[number], of_job[job_id])
-            for column, phase in given[number]:
-                if phase in each.required_by:
-                    yield {column: 1.0}, float(count), float(count)
-                if not each.takes_all_jobs[phase]:
-                    yield from self._partial_rows(number, phase, column, of_job)
-        yield from self._place_rows()
-
-    def _left_rows(self, job_id: str, count: int, given: _Given, ways: _Ways) -> Iterable[_Limited]:
-        """No node is given away before this job has left it."""
-        for phase in range(len(self._requests)):
-            taken = {column: 1.0 for column, of in given if of <= phase}
-            if taken and not self._has_ended(job_id, phase):
-                yield taken | {column: -float(count) for column, _, of in ways if of <= phase}, -np.inf, 0.0
-
-    def _kept_rows(self, count: int, given: _Given, ways: _Ways) -> Iterable[_Limited]:
-        """A suspended job's nodes serve only the request that it was suspended for."""
-        for column, of in given:
-            others = {way: float(count) for way, option, to in ways if option.action is Action.SUSPEND and to != of}
-            if others:
-                yield others | {column: 1.0}, 0.0, float(count)
-
-    def _partial_rows(self, number: int, phase: int, column: int, of_job: Mapping[str, _Ways]) -> Iterable[_Limited]:
-        """Where any of these nodes is given to the request, the jobs that have left give back enough."""
-        each = self._classes[number]
-        use = self._uses.get((number, phase), column)
-        if use != column:
-            yield {column: 1.0, use: -float(len(each.names))}, -np.inf, 0.0
-        demand = each.asks[phase]
-        for place, short in enumerate(demand.missing):
-            row = {use: -1.0}  # all of it in parts of what is missing: HiGHS rounds
-            ended = 0.0
-            for job_id, amounts in demand.held:
-                if self._has_ended(job_id, phase):
-                    ended += amounts[place] / short
-                else:
-                    row |= {way: amounts[place] / short for way, _, of in of_job.get(job_id, ()) if of <= phase}
-            yield row, -ended, np.inf
-
-    def _place_rows(self) -> Iterable[_Limited]:
-        """Requests whose nodes must lie together have them in one place."""
-        for phase, places in self._places.items():
-            yield dict.fromkeys(places, 1.0), 1.0, 1.0
-            for number, column in [(number, column) for (number, of), column in self._give.items() if of == phase]:
-                nodes = float(len(self._classes[number].names))
-                yield {column: 1.0} | {at: -nodes for at, place in places.items() if number in place}, -np.inf, 0.0
-
-    def _allocations(self, found: _Row) -> tuple[Allocation, ...] | None:
+    def _allocations(self, found: _Numbers) -> tuple[Allocation, ...] | None:
         """None where rounding left a node with less than it needs."""
-        ways = {self._leave[column][0]: self._leave[column][1:] for column in np.flatnonzero(found[: len(self._leave)])}
+        left_by = [self._leave[column] for column in np.flatnonzero(found[: len(self._leave)] > 0.5).tolist()]
+        ways = {each.job_id: (each.option, each.first) for each in left_by if each.option.action is not Action.END}
+        ends = dict(self._ends) or {each.job_id: each.option for each in left_by if each.option.action is Action.END}
         left = [list(each.names) for each in self._classes]
         given = []
-        for (number, phase), column in self._give.items():
-            count = int(found[column])
+        for (number, request), column in self._give.items():
+            count = round(found[column])
             if count:
-                given.append(Given(phase, left[number][:count], self._classes[number].asks[phase]))
+                given.append(Given(request, left[number][:count], self._classes[number].asks[request]))
                 del left[number][:count]
-        return allocated(self._requests, self._limits, given, ways)
+        return allocated(self._requests, self._limits, given, ways, ends)

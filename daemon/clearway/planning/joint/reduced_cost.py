@@ -1,0 +1,144 @@
+"""A program in whole numbers, over the columns that its relaxation leaves in doubt.
+
+Model: minimise cost x, so that matrix x <= most and 0 <= x <= upper; some x are whole numbers.
+
+Method: the relaxation, in which no x need be whole (HiGHS's dual simplex), gives a bound, and by how much at least a
+solution costs more in which a column differs by one from what it is there: its reduced cost. Whole numbers where this
+is more than ``DOUBT`` of the bound stay as they are; a program in whole numbers decides about all other columns. No
+other solution costs less than the bound and ``DOUBT``. Where that leaves too much open, the solution that was found
+says how much more may still matter. Where there is none, everything may.
+
+Cost: that of the relaxation, which has no search, and of a program of the columns in doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from scipy.sparse import csc_array
+
+    Numbers = npt.NDArray[np.float64]
+    Flags = npt.NDArray[np.bool_]
+
+DOUBT = 0.01  # as a share of the bound
+_LITTLE = 1e-6  # less cost than that is none
+ROUNDED = 1e-6  # how far a number may be from a whole one
+_BLURRED = 1e-4  # as a share of the cost: what a number that is not quite whole may hide
+_SHORTEST_S = 1e-3  # that HiGHS is given
+_LIMIT, _INFEASIBLE = 1, 2  # scipy's status
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """See the module."""
+
+    cost: Numbers
+    matrix: csc_array
+    most: Numbers
+    upper: Numbers
+    whole: Flags
+
+
+class Found(NamedTuple):
+    """No solution costs less than ``least`` (infinite: there is none), and the best that was found."""
+
+    least: float
+    values: Numbers | None
+    cut_short: bool = False  # by a limit of time
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """A program with its relaxation: its bound, its solution, and by column the reduced cost."""
+
+    program: Program
+    least: float
+    values: Numbers | None
+    reduced: Numbers | None
+    cut_short: bool = False
+
+    def differing(self, cost: float) -> Flags:
+        """The columns that may differ from the relaxation's, rounded, in a solution of this cost."""
+        if self.reduced is None:
+            return np.ones(len(self.program.upper), dtype=bool)
+        return self.reduced <= max(cost - self.least, 0.0) + _LITTLE * max(1.0, abs(cost))
+
+    def solved(self, seconds_left: Callable[[], float]) -> Found:
+        """The best solution, as far as there is time."""
+        program = self.program
+        if self.values is None or self.reduced is None:
+            return Found(self.least, None, self.cut_short)
+        values = np.where(program.whole, np.round(self.values), self.values)
+        if np.abs(self.values - values).max() <= ROUNDED:
+            return Found(self.least, values)
+        least, room = self.least, max(DOUBT * self.least, _LITTLE)
+        best: Numbers | None = None
+        cheap = np.ones(len(values), dtype=bool)
+        while True:
+            chosen = (self.reduced <= room) & cheap
+            found = within(program, values, chosen, seconds_left)
+            least = max(least, min(self.least + room, found.least))
+            costs = inf if found.values is None else float(program.cost @ found.values)
+            if found.values is not None and (best is None or costs <= program.cost @ best):
+                best = found.values
+            dearest = float(program.cost[chosen].max(initial=0.0))
+            blurred = dearest > costs > 0 and ROUNDED * dearest > _BLURRED * costs
+            proven = costs <= least < inf or costs - self.least <= room
+            if found.cut_short or room == inf or (proven and not blurred):
+                return Found(least, best, found.cut_short)
+            room = costs - self.least  # whatever adds more is in no better solution
+            if costs < inf:
+                cheap = program.cost <= costs  # nor is what costs more by itself
+                values = np.where(cheap, values, 0.0)
+
+
+def relaxed(program: Program, limit_s: float) -> Relaxed:
+    """HiGHS's solution of the program in which no number need be whole."""
+    from scipy.optimize import linprog  # noqa: PLC0415 - most daemons never need it
+
+    found = linprog(
+        program.cost,
+        A_ub=program.matrix,
+        b_ub=program.most,
+        bounds=np.array([np.zeros(len(program.upper)), program.upper]).T,
+        method="highs-ds",
+        options={"presolve": False, "time_limit": max(_SHORTEST_S, limit_s)},
+    )
+    if found.status:
+        return Relaxed(program, inf if found.status == _INFEASIBLE else -inf, None, None, found.status == _LIMIT)
+    # A column that need not be whole can differ by as little as one likes, and add as little.
+    reduced = np.where(program.whole, np.abs(found.lower.marginals + found.upper.marginals), 0.0)
+    return Relaxed(program, found.fun, found.x, reduced)
+
+
+def within(program: Program, others: Numbers, chosen: Flags, seconds_left: Callable[[], float]) -> Found:
+    """The best solution in which only the chosen columns may differ from ``others``."""
+    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
+
+    values = np.where(chosen, 0.0, others)
+    part = program.matrix[:, np.flatnonzero(chosen)]
+    rows = np.flatnonzero(np.bincount(part.indices, minlength=len(program.most)))
+    for presolve in (True, False):  # HiGHS comes upon a few programs that its presolving spoils
+        found = milp(
+            program.cost[chosen],
+            integrality=program.whole[chosen].astype(float),
+            bounds=Bounds(0, program.upper[chosen]),
+            constraints=LinearConstraint(part[rows], -np.inf, (program.most - program.matrix @ values)[rows]),
+            options={"mip_rel_gap": 0, "time_limit": max(_SHORTEST_S, seconds_left()), "presolve": presolve},
+        )
+        if found.status in (0, _LIMIT, _INFEASIBLE):
+            break
+    if found.status == _INFEASIBLE:
+        return Found(inf, None)
+    least = -inf if found.mip_dual_bound is None else float(program.cost @ values) + found.mip_dual_bound
+    if found.x is None:
+        return Found(least, None, cut_short=True)
+    values[chosen] = np.where(program.whole[chosen], np.round(found.x), found.x)
+    return Found(least, values, found.status == _LIMIT)
