@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from clearway.config import plugins
+from clearway.config.access import SlurmConfig
 from clearway.config.configuration import Config
-from clearway.config.slurm import SlurmConfig
 from clearway.drain.controller import DrainController
 from clearway.drain.lifecycle import DrainLifecycle
 from clearway.drain.rolling_controller import RollingController

@@ -11,7 +11,7 @@ Answers are the API's schemas. Nothing here knows the daemon, its database or Sl
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -19,10 +19,9 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from clearway.api.audit_schemas import AuditCheckView, AuditList, AuditView
 from clearway.api.job_schemas import JobView
 from clearway.api.plan_schemas import ExplanationView, VerdictList, VerdictView
-from clearway.api.report_schemas import ReportView
+from clearway.api.report_schemas import AuditCheckView, AuditList, AuditView, ReportView
 from clearway.api.schemas import (
     CalibrationView,
     EvictionList,
@@ -65,6 +64,7 @@ _PATHS = {
 _MOVES = {MoveKind.COMPACTION: "compactions", MoveKind.PROMOTION: "promotions"}
 
 T = TypeVar("T", bound=BaseModel)
+L = TypeVar("L", CalibrationView, EvictionList, LeaderList, RollingList, VerdictList)
 
 
 class ApiError(ClearwayError):
@@ -123,13 +123,10 @@ class Client:
 
     def evictions(self, state: str | None = None, limit: int = _PAGE) -> EvictionList:
         """Newest first; ``state`` is planned, active, past or one state."""
-        found = list(self._pages(EvictionList, "evictions", limit, state=state))
-        return EvictionList(items=tuple(e for page in found for e in page.items), next_offset=found[-1].next_offset)
+        return self._list(EvictionList, "evictions", limit, state=state)
 
     def promises(self, limit: int = _PAGE) -> EvictionList:
-        """Newest first."""
-        found = list(self._pages(EvictionList, "promises", limit))
-        return EvictionList(items=tuple(e for page in found for e in page.items), next_offset=found[-1].next_offset)
+        return self._list(EvictionList, "promises", limit)
 
     def eviction(self, eviction_id: int) -> EvictionView:
         return self._get(EvictionView, f"evictions/{eviction_id}")
@@ -140,8 +137,7 @@ class Client:
 
     def verdicts(self, eviction_id: int) -> tuple[VerdictView, ...]:
         """All of them, those of the jobs that leave first."""
-        pages = self._pages(VerdictList, f"evictions/{eviction_id}/verdicts", None)
-        return tuple(each for page in pages for each in page.items)
+        return self._list(VerdictList, f"evictions/{eviction_id}/verdicts", None).items
 
     def steps(self, eviction_id: int) -> StepList:
         return self._get(StepList, f"evictions/{eviction_id}/steps")
@@ -150,13 +146,10 @@ class Client:
         return self._get(ExplanationView, f"evictions/{eviction_id}/explanation")
 
     def leaders(self, limit: int = _PAGE) -> LeaderList:
-        found = list(self._pages(LeaderList, "leaders", limit))
-        return LeaderList(items=tuple(e for page in found for e in page.items), next_offset=found[-1].next_offset)
+        return self._list(LeaderList, "leaders", limit)
 
     def calibration(self, limit: int = _PAGE) -> CalibrationView:
-        found = list(self._pages(CalibrationView, "calibration", limit))
-        items = tuple(each for page in found for each in page.items)
-        return found[0].model_copy(update={"items": items, "next_offset": found[-1].next_offset})
+        return self._list(CalibrationView, "calibration", limit)
 
     def report(self, since: str = "7d") -> ReportView:
         """On urgent jobs; ``since``: how far to look back, such as 7d."""
@@ -166,8 +159,7 @@ class Client:
         return self._get(WalltimeAdviceView, "walltime/advice", user=user, name=name)
 
     def rolling_drains(self, limit: int = _PAGE) -> RollingList:
-        found = list(self._pages(RollingList, "rolling-drains", limit))
-        return RollingList(items=tuple(e for page in found for e in page.items), next_offset=found[-1].next_offset)
+        return self._list(RollingList, "rolling-drains", limit)
 
     def rolling_drain(self, rolling_id: int) -> RollingView:
         return self._get(RollingView, f"rolling-drains/{rolling_id}")
@@ -195,7 +187,6 @@ class Client:
         return self.preview({"nodes": nodes, "max_delay": max_delay_s, "partition": partition})
 
     def preview(self, question: Mapping[str, Any]) -> WhatIfView:
-        """Likewise, for a job described by the fields of ``POST /what-if``."""
         return self._post(WhatIfView, "what-if", question)
 
     def drain_what_if(self, wish: DrainRequest) -> WhatIfView:
@@ -220,11 +211,9 @@ class Client:
         return self._post(RequestView, filled, content=document or None).request_id
 
     def test_preemption(self, job_id: str) -> int:
-        """Ask a running job to save itself, as an eviction would; the request's number."""
         return self._post(RequestView, f"jobs/{quote(job_id)}/test-preemption").request_id
 
     def request(self, request_id: int) -> RequestView:
-        """What has become of a request."""
         return self._get(RequestView, f"requests/{request_id}")
 
     # How
@@ -239,14 +228,16 @@ class Client:
             sent = {"content": content.encode(), "headers": {"Content-Type": "application/json"}}
         return self._answer(schema, lambda: self._http.post(f"/api/v1/{path}", **sent))
 
-    def _pages(self, schema: type[T], path: str, limit: int | None, **parameters: Any) -> Iterator[T]:
-        """As many as hold ``limit`` items, at least one; None: all there are."""
+    def _list(self, schema: type[L], path: str, limit: int | None, **parameters: Any) -> L:
+        """The first ``limit`` items of all pages; None: all there are."""
+        pages: list[L] = []
         offset: int | None = 0
         while offset is not None and (limit is None or offset < limit):
             wanted = _PAGE if limit is None else min(_PAGE, limit - offset)
-            page = self._get(schema, path, limit=wanted, offset=offset, **parameters)
-            yield page
-            offset = page.next_offset  # type: ignore[attr-defined]  # every list has it
+            pages.append(self._get(schema, path, limit=wanted, offset=offset, **parameters))
+            offset = pages[-1].next_offset
+        items = tuple(each for page in pages for each in page.items)
+        return pages[0].model_copy(update={"items": items, "next_offset": offset})
 
     def _answer(self, schema: type[T], send: Callable[[], httpx.Response]) -> T:
         try:

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from clearway.planning.joint.milp import Milp
+
 from clearway.model.plan import Curve
 from clearway.planning.base import Planner
 from clearway.planning.dp.eviction_dp import EvictionDP
-from clearway.planning.joint.milp import Milp
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, UJFB, YOUNGEST_FIRST, YOUNGEST_PRUNE
 from clearway_lab.baselines import Greedy, WeightedCost
 from tests.benchmarks.trace_problems import FOLDER, MACHINES, Drawn, draw, read

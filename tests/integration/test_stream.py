@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from clearway.api import feed
+from clearway.api import context
 from clearway.service import server
 from tests.integration.daemon import PATIENT_S, TOKEN, Simulated, running_here, wait_for
 
@@ -51,7 +51,7 @@ def test_a_token_that_is_not_good_hears_nothing(tmp_path: Path) -> None:
 
 
 def test_a_listener_that_has_left_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "ALIVE_EVERY_S", 0.1)
+    monkeypatch.setattr(context, "ALIVE_EVERY_S", 0.1)
     made: list[server.Service] = []
     original = Simulated.service
 

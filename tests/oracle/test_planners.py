@@ -16,7 +16,7 @@ from clearway.planning.dp import suffix_tables
 from clearway.planning.dp.eviction_dp import EvictionDP, is_program
 from tests.oracle.exhaustive import Answer, exhaustive, nodes_freed, whole_steps
 from tests.oracle.many import EXACT, answer, answers, check_answers
-from tests.oracle.problems import SHAPES, random_problem
+from tests.oracle.problems import random_problem
 
 SPECIAL = 2_000  # problems beside exhaustive search
 

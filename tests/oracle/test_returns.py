@@ -56,7 +56,9 @@ def test_exact_planners_choose_the_point_that_the_rule_names(shape: str) -> None
     for turn, seed in enumerate(seeds(SHAPES, shape, 0, 100)):
         problem = with_returns(random_problem(seed), seed, most=(9, 200)[turn % 2])
         best = exhaustive(problem)
-        curves = [planner.solve(problem) for planner in EXACT if planner.name != EvictionDP.name or not is_program(problem)]
+        curves = [
+            planner.solve(problem) for planner in EXACT if planner.name != EvictionDP.name or not is_program(problem)
+        ]
         for nodes in (0, 1, 5):
             expected = _chosen(problem, best, nodes)
             for curve in curves:

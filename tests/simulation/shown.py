@@ -13,7 +13,7 @@ def show(world: World, eviction_id: int, output: str) -> None:
     if output == "json":
         render.print_document(found)
     else:
-        eviction_view.one(found, views.verdict_views(eviction), (), output)
+        eviction_view.eviction(found, views.verdict_views(eviction), (), output)
 
 
 def show_explanation(world: World, eviction_id: int, output: str) -> None:

@@ -12,7 +12,7 @@ from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmTimeoutErr
 from clearway.model.notice import Notice
 from clearway.model.operations import EvictionState, Operation, PreemptionState
 from clearway.model.problem import Action
-from clearway.model.steps import StepLog
+from clearway.model.records import StepLog
 from clearway.simulation.jobs import Program
 from clearway.slurm import parse
 from clearway.store.repository import SqlStore

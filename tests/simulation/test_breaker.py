@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from clearway.api.status import read_status
+from clearway.api.views import read_status
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
 from clearway.model.requests import RequestKind

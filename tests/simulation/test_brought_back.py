@@ -8,7 +8,7 @@ import pytest
 
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
-from clearway.model.rolling import RollingState, TurnState
+from clearway.model.orders import RollingState, TurnState
 from tests.simulation.drains import answer, ask, drain, now, saver, undrain
 from tests.simulation.moving_jobs import ask as ask_moves
 from tests.simulation.moving_jobs import moving, nodes_of, serial

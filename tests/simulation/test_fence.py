@@ -8,8 +8,8 @@ import pytest
 
 from clearway.model.cluster import JobState
 from clearway.model.errors import LeaseLostError, SlurmTimeoutError
-from clearway.model.leadership import LeaderEnd
 from clearway.model.operations import EvictionState
+from clearway.model.records import LeaderEnd
 from clearway.model.requests import RequestResult
 from clearway.service.loop import Loop
 from clearway.simulation.backend import SimulatedBackend

@@ -10,7 +10,7 @@ import pytest
 
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState, Operation, PreemptionState
-from clearway.model.steps import StepLog
+from clearway.model.records import StepLog
 from clearway.simulation.jobs import Program
 from tests.simulation import drains, moving_jobs
 from tests.simulation.killing import CHANGES

@@ -15,7 +15,7 @@ from clearway.model.errors import StoreError, TransitionError, UnstorableError
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.plan import Curve
 from clearway.model.problem import EvictionProblem
-from clearway.model.quarantine import Subject
+from clearway.model.report import Subject
 from clearway.model.requests import RequestKind, RequestResult
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption import candidates, controller, lifecycle

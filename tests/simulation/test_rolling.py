@@ -14,9 +14,8 @@ from clearway.drain.rolling import busy_nodes
 from clearway.model.cluster import AdminLevel
 from clearway.model.errors import SlurmRefusedError
 from clearway.model.operations import Drain, EvictionState, Operation, Relocation
-from clearway.model.orders import MoveKind, RelocationOrder
+from clearway.model.orders import MoveKind, RelocationOrder, RollingDrain, RollingState, TurnState
 from clearway.model.plan import OperationPlan, RelocationPlan
-from clearway.model.rolling import RollingDrain, RollingState, TurnState
 from clearway.simulation.jobs import Program
 from tests.simulation.drains import answer, ask, drain, empty, held, saver, undrain
 from tests.simulation.world import World, config

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from clearway.drain.request import DrainRequest, UndrainRequest
-from clearway.model.rolling import RollingState, TurnState
+from clearway.model.orders import RollingState, TurnState
 from clearway.simulation.jobs import Program
 from tests.simulation.killing import End, Interruption, MortalDaemon
 from tests.simulation.world import SAVES, World

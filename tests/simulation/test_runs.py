@@ -11,7 +11,7 @@ import pytest
 
 from clearway.model.claims import read_claims
 from clearway.model.cluster import Job, JobState
-from clearway.model.steps import StepRecord
+from clearway.model.records import StepRecord
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.jobs import Program
 from clearway.slurm.base import Failures

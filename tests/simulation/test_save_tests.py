@@ -9,8 +9,8 @@ import pytest
 
 from clearway.model.cluster import JobState
 from clearway.model.errors import SlurmUnavailableError
+from clearway.model.records import SaveTestEnd
 from clearway.model.requests import OperatorRequest, RequestKind, RequestResult
-from clearway.model.save_test import SaveTestEnd
 from clearway.simulation.jobs import Program
 from clearway.store.base import Store
 from tests.simulation.world import SAVES, World, config, make_world

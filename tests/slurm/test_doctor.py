@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.cli import init, launcher
+from clearway.cli import administration, launcher
 from clearway.config.configuration import load_config
 from clearway.doctor import slurm_checks
 from clearway.doctor.case import Asked, Case
@@ -51,7 +51,7 @@ def test_the_page_is_one_page(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_init_writes_is_accepted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(init, "_MOST_MIB", 16)
+    monkeypatch.setattr(administration, "_MOST_MIB", 16)
     file = scene.folder / "first.toml"
     said = run("init", file, "--slurm-conf", scene.cluster.conf, "--state", scene.folder, "--measure", scene.folder)
     assert said.exit_code == 0, said.output

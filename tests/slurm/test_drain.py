@@ -61,7 +61,7 @@ RUN_AS = """\
 import os, pwd, sys
 import sqlalchemy.dialects.sqlite
 from clearway import bootstrap
-from clearway.cli import app, drain, dry_run
+from clearway.cli import app, database, drain
 user = pwd.getpwnam(sys.argv.pop(1))
 os.setgroups([])
 os.setgid(user.pw_gid)

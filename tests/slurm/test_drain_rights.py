@@ -14,7 +14,7 @@ from clearway.config.configuration import Config
 from clearway.drain.request import DrainRequest
 from clearway.model.cluster import AdminLevel
 from clearway.model.operations import EvictionState
-from clearway.model.rolling import RollingState
+from clearway.model.orders import RollingState
 from clearway.slurm.cli import CliBackend
 from clearway.store.repository import SqlStore
 from tests.slurm.cluster import SlurmCluster

@@ -26,13 +26,11 @@ from clearway.model.events import (
     RollingProgress,
 )
 from clearway.model.operations import EvictionState
-from clearway.model.orders import DrainOrder
+from clearway.model.orders import DrainOrder, RollingDrain, RollingState, Turn, TurnState
 from clearway.model.plan import Preemptor
 from clearway.model.problem import Amounts, Needs, NodeResources
-from clearway.model.quarantine import Quarantined, Subject
-from clearway.model.report import CycleReport, Waiting
-from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState
-from clearway.model.steps import StepRecord
+from clearway.model.records import StepRecord
+from clearway.model.report import CycleReport, Quarantined, Subject, Waiting
 from clearway.telemetry.log import configure_logging, get_logger
 from clearway.telemetry.log_lines import LogLines
 from tests.builders import NOW, ManualClock, after, eviction, job, plan, preemption, snapshot, urgent_job

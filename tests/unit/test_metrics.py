@@ -21,13 +21,11 @@ from clearway.model.errors import (
     TransitionError,
 )
 from clearway.model.events import CommandGiven, CycleFailed, HandlingFailed, JobLeft, OperationFinished, PlanMade
-from clearway.model.obstacle import Obstacle, ObstacleCode
 from clearway.model.operations import EvictionState, Preemption, PreemptionState, Usage
-from clearway.model.plan import Preemptor
+from clearway.model.plan import Obstacle, ObstacleCode, Preemptor
 from clearway.model.problem import Action
-from clearway.model.quarantine import Quarantined, Subject
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
-from clearway.model.report import CycleReport, Waiting
+from clearway.model.report import CycleReport, Quarantined, Subject, Waiting
 from clearway.telemetry.metrics import Metrics, failure_kind
 from clearway.telemetry.work_metrics import saved_node_s
 from tests.builders import NOW, ManualClock, after, eviction, job, plan, preemption, snapshot, urgent_job

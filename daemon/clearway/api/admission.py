@@ -1,9 +1,10 @@
-"""How much of the daemon callers may hold at once: a body is bounded, and each kind of request has a lane of its own.
+"""What stands before the routes: how much callers may hold at once, by which names, and what every answer has.
 
-A lane answers some requests at a time, each with one worker thread at most, and lets some more wait; whatever exceeds
-that is answered 429 at once, and its connection is read again a second later. All lanes together have as many threads
-as there are, so that none waits for another: the daemon's metrics and its operators are answered however many ask for
-what-if plans or read. Its health needs no thread and no lane.
+A body is bounded, and each kind of request has a lane of its own. A lane answers some requests at a time, each with one
+worker thread at most, and lets some more wait; whatever exceeds that is answered 429 at once, and its connection is
+read again a second later. All lanes together have as many threads as there are, so that none waits for another: the
+daemon's metrics and its operators are answered however many ask for what-if plans or read. Its health needs no thread
+and no lane.
 
 A request enters its lane when it has been read whole, and leaves it before its answer is sent: a slow peer holds no
 place. Streams are the exception: each holds a place of their lane to its end, and a thread only until its asker is
@@ -11,14 +12,18 @@ known.
 """
 
 import asyncio
+import hashlib
+import ipaddress
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from clearway.api.problems import problem
+from clearway.api.forms import problem
 
 
 class Lane(StrEnum):
@@ -169,3 +174,121 @@ class BoundedBody:
             return whole.pop() if whole else await receive()
 
         await self._app(scope, read, send)
+
+
+_DIGEST_BYTES = 16
+_STREAM = "/stream"  # has no end, so no length and no tag
+
+
+def _reads(scope: Scope, method: str) -> bool:
+    return scope["type"] == "http" and scope["method"] == method and not scope["path"].endswith(_STREAM)
+
+
+class Heads:
+    """Middleware: HEAD is answered as GET is, without the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not _reads(scope, "HEAD"):
+            await self._app(scope, receive, send)
+            return
+
+        async def bodiless(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                message["body"] = b""
+            await send(message)
+
+        await self._app({**scope, "method": "GET"}, receive, bodiless)
+
+
+class Gzip(GZipMiddleware):
+    """Middleware: for an asker that accepts it; a stream is sent as it comes."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        plain = scope["type"] == "http" and scope["path"].endswith(_STREAM)
+        await (self.app if plain else super().__call__)(scope, receive, send)
+
+
+class Tags:
+    """Middleware: an answer to GET has an ETag, and is 304 for an asker that has it (If-None-Match).
+
+    The tag is weak, because it is of the content and not of its encoding. A 304 saves the transfer and the asker's
+    work; the daemon's has been done by then.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not _reads(scope, "GET"):
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).getlist("if-none-match")
+        start: Message = {}
+        body = bytearray()
+
+        async def tagged(message: Message) -> None:
+            nonlocal start
+            if message["type"] == "http.response.start":
+                start = message
+                return
+            body.extend(message.get("body", b""))
+            if message.get("more_body", False):
+                return
+            whole = bytes(body)
+            headers = MutableHeaders(raw=list(start["headers"]))
+            if start["status"] == 200 and "ETag" not in headers:  # the page's files have tags of their own
+                tag = f'W/"{hashlib.blake2b(whole, digest_size=_DIGEST_BYTES).hexdigest()}"'
+                headers["ETag"] = tag
+                headers.setdefault("Cache-Control", "private, no-cache")
+                if tag in _tags(given):
+                    del headers["Content-Length"]
+                    whole = b""
+                    start["status"] = 304
+                start["headers"] = headers.raw
+            await send(start)
+            await send({"type": "http.response.body", "body": whole})
+
+        await self._app(scope, receive, tagged)
+
+
+def _tags(given: list[str]) -> Iterator[str]:
+    """Compared weakly, as If-None-Match is."""
+    for line in given:
+        for tag in map(str.strip, line.split(",")):
+            yield tag if tag.startswith("W/") else f"W/{tag}"
+
+
+class KnownHosts:
+    """Middleware: 421 for a Host header with a name that is not among ``names`` (in small letters; None: any)."""
+
+    def __init__(self, app: ASGIApp, names: frozenset[str] | None) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self._names is not None:
+            given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+            if not all(_is_known(value, self._names) for value in given):
+                refused = problem(
+                    421, "the Host header names another host; see api.allowed_hosts", {"Connection": "close"}
+                )
+                await refused(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _is_known(given: str, names: frozenset[str]) -> bool:
+    if given.startswith("["):
+        host = given[1:].partition("]")[0]
+    else:
+        host = given.rpartition(":")[0] if given.rpartition(":")[2].isdigit() and ":" in given else given
+    if host.lower().rstrip(".") in names:
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -12,27 +12,11 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 import clearway
-from clearway.api import (
-    audit_routes,
-    drain_routes,
-    eviction_routes,
-    health_routes,
-    job_routes,
-    now_routes,
-    promise_routes,
-    reading_routes,
-    report_routes,
-    request_routes,
-    schemas,
-    what_if_routes,
-)
-from clearway.api.admission import THREADS, BoundedBody, Lanes
-from clearway.api.answers import Gzip, Heads, Tags
+from clearway.api import drain_routes, eviction_routes, job_routes, now_routes, reading_routes, schemas, what_if_routes
+from clearway.api.admission import THREADS, BoundedBody, Gzip, Heads, KnownHosts, Lanes, Tags
 from clearway.api.authorization import REFUSALS, check_declared
 from clearway.api.context import Context
-from clearway.api.document import complete
-from clearway.api.hosts import KnownHosts
-from clearway.api.problems import problem
+from clearway.api.forms import complete, problem
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.telemetry.log import get_logger
 
@@ -77,19 +61,19 @@ def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI
         job_routes.router,
         eviction_routes.router,
         reading_routes.learned,
-        report_routes.router,
+        reading_routes.urgent,
         what_if_routes.router,
-        request_routes.router,
+        eviction_routes.requests,
         drain_routes.router,
         drain_routes.moves,
         drain_routes.rolling,
-        promise_routes.router,
-        audit_routes.router,
+        drain_routes.promised,
+        reading_routes.trail,
     ):
         check_declared(router)
         app.include_router(router, prefix=API, responses=REFUSALS, dependencies=[Depends(_no_other_query)])
-    check_declared(health_routes.router)
-    app.include_router(health_routes.router)
+    check_declared(now_routes.health_router)
+    app.include_router(now_routes.health_router)
     complete(app)
     app.add_middleware(Tags)
     app.add_middleware(Gzip, minimum_size=SMALLEST_COMPRESSED)
@@ -111,7 +95,6 @@ async def _lifespan(_: FastAPI) -> AsyncIterator[None]:
 
 
 async def _malformed(_: Request, error: Exception) -> JSONResponse:
-    """The first thing that is wrong, with its place."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"] if part not in ("body", "path", "query"))

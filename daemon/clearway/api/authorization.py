@@ -1,4 +1,4 @@
-"""Who may use which route. Every route declares it, or the application is not made.
+"""Who asks, and who may use which route. Every route declares it, or the application is not made.
 
 A route that anybody may use, known or not (health), says ``dependencies=[PUBLIC]``. Every other route names the least
 role that it needs, on itself or on its router::
@@ -10,13 +10,19 @@ role that it needs, on itself or on its router::
 
 ``needs(Role.USER)`` admits every known user: such a route must show a user no more than ``Sight`` allows, or leave the
 decision to the loop. Where several are declared, all of them hold. A route that wants to know the asker takes
-``asker: Asker``, one that stores a request takes ``Ask`` (request_routes), whose actor is the identity's name: callers
-cannot choose it.
+``asker: Asker``, one that stores a request takes ``Ask`` (eviction_routes), whose actor is the identity's name: callers
+cannot choose it. Where ``access.public = "reading"``, an asker without token counts as a viewer without a name; what is
+asked of the loop (``Ask``) always needs a name.
 
-Where ``access.public = "reading"``, an asker without token counts as a viewer without a name; what is asked of the loop
-(``Ask``) always needs a name.
+A site may have a proxy that knows its users (Apache, nginx, Open OnDemand) and names them in a header. Whoever could
+send that header could be anybody. So it counts on connections of the proxy alone, told by the address, or on the
+daemon's socket by the user that the process at the other end runs as, which the kernel says. From anywhere else it is
+refused: somebody tries, or the proxy is not the one that was configured. A proxy may know its users by a cookie, which
+a browser sends along with what another site's page asks for. What changes something must therefore have a header that
+no such page can send.
 """
 
+import pwd
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -25,14 +31,55 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.requests import HTTPConnection
 
 from clearway.api import schemas
 from clearway.api.context import Context, Daemon
 from clearway.api.logins import LoginRefusedError
-from clearway.api.proxy import ForeignPageError, user_named_by_proxy
-from clearway.config.access import Public
+from clearway.config.access import AccessConfig, Public
 from clearway.model.errors import SlurmError
-from clearway.model.identity import Identity, Role
+from clearway.model.requests import Identity, Role
+
+PAGE = "x-clearway-page"  # sent with everything that the page asks
+_SAFE = ("GET", "HEAD")
+
+
+class ForeignPageError(Exception):
+    """A change that a page of another site may have asked for."""
+
+
+def user_named_by_proxy(request: HTTPConnection, access: AccessConfig) -> str | None:
+    """None: no proxy is configured, or it names no user.
+
+    Raises:
+        LoginRefusedError: the header is not the proxy's, or names several users.
+        ForeignPageError: the request changes something and lacks the header of the page.
+    """
+    if access.proxy_header is None:
+        return None
+    named = request.headers.getlist(access.proxy_header)
+    if not named:
+        return None
+    peer = "" if request.client is None else request.client.host
+    if not any(_is(peer, known) for known in access.proxy_peers):
+        raise LoginRefusedError(f"{access.proxy_header} from {peer or 'an unknown peer'}, which is not the proxy")
+    if len(named) > 1:
+        raise LoginRefusedError(f"{access.proxy_header} more than once")
+    if not named[0]:
+        return None
+    if request.scope["method"] not in _SAFE and PAGE not in request.headers:
+        raise ForeignPageError
+    return named[0]
+
+
+def _is(peer: str, known: str) -> bool:
+    if not known.startswith("unix:"):
+        return peer == known
+    try:
+        return peer == f"unix:{pwd.getpwnam(known.removeprefix('unix:')).pw_uid}"
+    except KeyError:
+        return False
+
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"model": schemas.Problem, "description": "no valid token"},
@@ -66,7 +113,7 @@ def _asker(given: Credentials, daemon: Daemon, request: Request) -> Identity:
 
 
 def _named_by_proxy(daemon: Context, request: Request) -> Identity | None:
-    """A token counts more than what a proxy says: who shows one wants to be that."""
+    """The user whom the site's proxy names; a token counts more, and is asked for first."""
     try:
         user = user_named_by_proxy(request, daemon.config().access)
         return None if user is None else daemon.logins.identify_user(user)
@@ -93,7 +140,7 @@ Asker = Annotated[Identity, Depends(_asker)]
 
 
 class _Needs:
-    """The check of one role; its being a class is how ``undeclared`` finds it."""
+    """The check of one role; its being a class is how ``check_declared`` finds it."""
 
     def __init__(self, role: Role) -> None:
         self._role = role
@@ -125,7 +172,6 @@ PUBLIC = Depends(_public)
 
 
 def _actor(asker: Asker, daemon: Daemon) -> str:
-    """The name under which a request is stored."""
     if asker.anonymous:
         raise _no_token(daemon)
     return asker.name

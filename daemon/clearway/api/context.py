@@ -1,26 +1,151 @@
-"""What the routes need of the daemon, and nothing more of it."""
+"""What the routes need of the daemon, and nothing more of it.
 
-from collections.abc import Callable, Iterable, Mapping
+A feed tells listeners that what is shown has changed, and nothing else: what it is, they read by the ordinary routes,
+which know what each of them may see. A listener costs an event that it waits for. Whether anything has changed is found
+out once a cycle, and only while somebody listens.
+
+Refused logins, and roles that do not suffice, are in the audit trail: some of them in full, all of them counted. An
+attacker may send many thousands a second. So at most ``MOST`` in ``WINDOW_S`` are entries of their own; the first entry
+after that says how many more there were. That is less than 300 kB a day, whatever comes.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, HTTPException, Request
 
-from clearway.api.feed import Feed
 from clearway.api.logins import Logins
-from clearway.api.refusals import Refusals
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.learning import History
 from clearway.estimates.run_times import RunKey, RunRecord
+from clearway.model.audit import Audited, AuditKind
 from clearway.model.clock import Clock
 from clearway.model.cluster import Job
+from clearway.model.errors import StoreError
 from clearway.model.problem import Action
 from clearway.model.report import CycleReport
 from clearway.planning.base import Planner
 from clearway.store.base import Store
 from clearway.telemetry.metrics import Metrics
+
+ALIVE_EVERY_S = 15.0  # a sign of life: proxies cut connections on which nothing comes
+LONGEST_S = 300.0  # then the listener asks again, and its token is looked at again
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Listener:
+    loop: asyncio.AbstractEventLoop
+    called: asyncio.Event
+
+    def call(self) -> None:
+        self.loop.call_soon_threadsafe(self.called.set)
+
+
+@dataclass(eq=False)
+class Feed:
+    """Any thread may call ``look`` and ``close``; ``events`` belongs to an event loop."""
+
+    _listeners: set[_Listener] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _shown: object = None
+    _closed: bool = False
+
+    def look(self, shown: Callable[[], object]) -> None:
+        """Call the listeners if what is ``shown`` now differs from what was shown before."""
+        with self._lock:
+            if not self._listeners:
+                self._shown = None
+                return
+        now = shown()
+        with self._lock:
+            changed, self._shown = now != self._shown, now
+        if changed:
+            self._call_all()
+
+    def close(self) -> None:
+        """End all streams: the daemon stops."""
+        self._closed = True
+        self._call_all()
+
+    def _call_all(self) -> None:
+        with self._lock:
+            for each in self._listeners:
+                each.call()
+
+    @property
+    def listeners(self) -> int:
+        return len(self._listeners)
+
+    @contextmanager
+    def _listening(self) -> Iterator[_Listener]:
+        listener = _Listener(asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            self._listeners.add(listener)
+        try:
+            yield listener
+        finally:
+            with self._lock:
+                self._listeners.discard(listener)
+
+    async def events(self) -> AsyncIterator[bool]:
+        """True: something has changed, as the first one always says; False: nothing has, for ``ALIVE_EVERY_S``."""
+        with self._listening() as listener:
+            end = listener.loop.time() + LONGEST_S
+            yield True
+            while not self._closed and listener.loop.time() < end:
+                try:
+                    await asyncio.wait_for(listener.called.wait(), ALIVE_EVERY_S)
+                except TimeoutError:
+                    yield False
+                else:
+                    listener.called.clear()
+                    if not self._closed:
+                        yield True
+
+
+MOST = 5
+WINDOW_S = 600.0
+_LONGEST = 200  # characters of what a caller chose
+
+
+@dataclass
+class Refusals:
+    """Safe for several threads. ``count`` is told every one, by its reason: token or role."""
+
+    store: Store
+    clock: Clock
+    count: Callable[[str], None] = lambda _: None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _began_s: float | None = None  # of the present window
+    _inside: int = 0
+    _unrecorded: int = 0
+
+    def note(self, reason: str, why: str, *, actor: str, peer: str, path: str) -> None:
+        """A database that does not answer makes no refusal an admission, and none an error: it stays unrecorded."""
+        self.count(reason)
+        with self._lock:
+            now_s = self.clock.monotonic()
+            if self._began_s is None or now_s - self._began_s >= WINDOW_S:
+                self._began_s, self._inside = now_s, 0
+            if self._inside >= MOST:
+                self._unrecorded += 1
+                return
+            self._inside += 1
+            more, self._unrecorded = self._unrecorded, 0
+        about = {"reason": reason, "why": why[:_LONGEST], "peer": peer[:_LONGEST], "path": path[:_LONGEST]}
+        if more:
+            about |= {"more_before": str(more)}
+        try:
+            self.store.audit(Audited(at=self.clock.now(), actor=actor, kind=AuditKind.REFUSED, about=about))
+        except StoreError:
+            with self._lock:
+                self._unrecorded += more + 1
 
 
 class Pulse:

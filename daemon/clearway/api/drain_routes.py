@@ -1,4 +1,4 @@
-"""Nodes that are emptied and brought back, and jobs that are moved: requests like all others, and what-ifs.
+"""Nodes that are emptied, brought back or promised, and jobs that are moved: requests like all others, and what-ifs.
 
 The token's name must be allowed to drain, by the configuration or by the rights that Slurm gives a user of that name.
 The loop checks it.
@@ -12,8 +12,8 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from clearway.api import schemas, views
 from clearway.api.authorization import Asker, needs
 from clearway.api.context import Context, Daemon, Report
-from clearway.api.problems import NOT_FOUND
-from clearway.api.request_routes import OPERATOR, Ask
+from clearway.api.eviction_routes import OPERATOR, Ask, EvictionId
+from clearway.api.forms import NOT_FOUND
 from clearway.api.sight import Seen
 from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest, UndrainRequest, chosen_nodes
@@ -21,11 +21,11 @@ from clearway.drain.rolling import preview
 from clearway.execution.node_hold import not_ours_to_drain
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
-from clearway.model.identity import Role
-from clearway.model.orders import DrainOrder, MoveKind
+from clearway.model.operations import Promise
+from clearway.model.orders import DrainOrder, MoveKind, RollingDrain, RollingState
 from clearway.model.report import CycleReport
-from clearway.model.requests import RequestKind
-from clearway.model.rolling import RollingDrain, RollingState
+from clearway.model.requests import RequestKind, Role
+from clearway.promise.request import PromiseRequest
 from clearway.relocation.controller import jobs_left
 from clearway.relocation.plan import plan_moves
 from clearway.store.base import LARGEST_ID
@@ -138,16 +138,13 @@ def rolling_drains(
     offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of newest rolling drains to skip")] = 0,
 ) -> schemas.RollingList:
     """Rolling drains, newest first."""
-    found = daemon.store.rolling_drains(state=state, limit=limit + 1, offset=offset)
-    items = tuple(views.view(schemas.RollingView, each, each.order) for each in found[:limit])
-    return schemas.RollingList(items=items, next_offset=offset + limit if len(found) > limit else None)
+    return views.rolling_list(daemon.store, limit, offset, state)
 
 
 @rolling.get("/{rolling_id:rolling}", responses=NOT_FOUND)
 def rolling_drain(daemon: Daemon, rolling_id: RollingId) -> schemas.RollingView:
     """One rolling drain, with the turn of each of its nodes."""
-    found = _existing(daemon, rolling_id)
-    return views.view(schemas.RollingView, found, found.order)
+    return views.rolling_view(_existing(daemon, rolling_id))
 
 
 @rolling.post("/{rolling_id}/cancel", status_code=202, dependencies=[OPERATOR], responses=NOT_FOUND)
@@ -171,3 +168,33 @@ def rolling_what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schem
     snapshot, context = report.snapshot, daemon.planning_context(report)
     found = preview(order, wish.rolling or 1, snapshot, lambda each: plan_drain(each, context, daemon.planner))
     return views.view(schemas.RollingWhatIf, snapshot, found, skipped=dict(found.skipped))
+
+
+promised = APIRouter(prefix="/promises", tags=["promises"], dependencies=[needs(Role.VIEWER)])
+
+
+@promised.post("", status_code=202, dependencies=[OPERATOR])
+def promise(ask: Ask, wish: PromiseRequest) -> schemas.RequestView:
+    """Have nodes free from a time on, for the jobs of some users.
+
+    When the request is handled its ``eviction_id`` names the promise, which is an eviction like others.
+    """
+    return ask(RequestKind.PROMISE, document=wish.model_dump_json())
+
+
+@promised.get("")
+def promises(
+    daemon: Daemon,
+    limit: Annotated[int, Query(ge=1, le=100, description="maximum number of promises")] = 50,
+    offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of newest promises to skip")] = 0,
+) -> schemas.EvictionList:
+    """Promises, the newest first; /evictions/{eviction_id} has more of each."""
+    return views.promise_list(daemon.store, limit, offset)
+
+
+@promised.delete("/{eviction_id}", name="cancel", status_code=202, dependencies=[OPERATOR], responses=NOT_FOUND)
+def cancel_promise(daemon: Daemon, ask: Ask, eviction_id: EvictionId) -> schemas.RequestView:
+    """Cancel a promise: its reservation is removed, and no further job leaves for it."""
+    if not isinstance(daemon.store.eviction(eviction_id), Promise):
+        raise HTTPException(404, f"no promise {eviction_id}")
+    return ask(RequestKind.CANCEL, eviction_id)

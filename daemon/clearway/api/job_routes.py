@@ -1,26 +1,26 @@
 """Read: jobs, as the newest snapshot shows them, and what Clearway has to do with each."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Path, Query
+from fastapi import APIRouter, Depends, HTTPException, Path, Query
 
 from clearway.api import job_schemas, job_views, schemas
 from clearway.api.authorization import needs
 from clearway.api.context import Context, Daemon, Report
-from clearway.api.filters import JOB_ID, LONGEST_NAME, UserFilter
-from clearway.api.job_parts import Part, parts_of
+from clearway.api.eviction_routes import Ask
+from clearway.api.forms import JOB_ID, LONGEST_NAME, UserFilter
 from clearway.api.job_schemas import JobRole
-from clearway.api.request_routes import Ask
+from clearway.api.job_views import Part, parts_of
 from clearway.api.sight import Own, Seen, Sight
 from clearway.eligibility.context import PlanningContext
-from clearway.model.cluster import Job, JobState
-from clearway.model.identity import Role
-from clearway.model.involvement import Involvement
+from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.operations import OperationKind
 from clearway.model.plan import Explanation
+from clearway.model.records import Involvement
 from clearway.model.report import CycleReport
-from clearway.model.requests import RequestKind
+from clearway.model.requests import RequestKind, Role
 from clearway.preemption.save_tests import AGAIN_AFTER, SaveTestRequest, why_not_again
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], dependencies=[needs(Role.USER)])
@@ -49,8 +49,8 @@ def test_preemption(daemon: Daemon, seen: Seen, report: Report, ask: Ask, job_id
     the job's ``tests`` have the figures.
     """
     operator = seen.asker.role.includes(Role.OPERATOR)
-    found = job_views.find(job_id, report.snapshot)
-    if found is None or (found.user != seen.asker.name and seen.own_alone is not None):
+    found = _found(job_id, seen, report)
+    if found is None:
         raise HTTPException(404, f"no job {job_id} is in the queue")
     if found.user != seen.asker.name and not operator:
         raise HTTPException(403, f"job {job_id} is not yours, and this needs the role {Role.OPERATOR} otherwise")
@@ -65,33 +65,33 @@ def test_preemption(daemon: Daemon, seen: Seen, report: Report, ask: Ask, job_id
     return ask(kind, document=SaveTestRequest(job_id=found.job_id, operator=operator).model_dump_json())
 
 
+@dataclass(frozen=True)
+class Listing:
+    """Which jobs are listed, and which page of them."""
+
+    user: UserFilter = None
+    state: Annotated[JobState | None, Query(description="jobs in this state alone")] = None
+    node: Annotated[str | None, Query(max_length=LONGEST_NAME, description="jobs that hold this node alone")] = None
+    limit: Annotated[int, Query(ge=1, le=1_000, description="maximum number of jobs")] = 100
+    offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of jobs to skip")] = 0
+
+    def of(self, snapshot: ClusterSnapshot, own: str | None) -> list[Job]:
+        """In the order of their ids; ``own``: the user whose jobs alone are shown."""
+        listed = snapshot.jobs if self.node is None else snapshot.jobs_on.get(self.node, ())
+        users = {own, self.user} - {None}
+        found = [job for job in listed if users <= {job.user} and self.state in (None, job.state)]
+        return sorted(found, key=_by_number)
+
+
 @router.get("")
-def jobs(
-    daemon: Daemon,
-    seen: Seen,
-    report: Report,
-    user: UserFilter = None,
-    state: Annotated[JobState | None, Query(description="jobs in this state alone")] = None,
-    node: Annotated[str | None, Query(max_length=LONGEST_NAME, description="jobs that hold this node alone")] = None,
-    limit: Annotated[int, Query(ge=1, le=1_000, description="maximum number of jobs")] = 100,
-    offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of jobs to skip")] = 0,
-) -> job_schemas.JobList:
+def jobs(daemon: Daemon, seen: Seen, report: Report, listing: Annotated[Listing, Depends()]) -> job_schemas.JobList:
     """The jobs of the newest snapshot: whether each can be saved, what it would lose now, what is done with it."""
-    own = seen.own_alone
-    listed = report.snapshot.jobs if node is None else report.snapshot.jobs_on.get(node, ())
-    found = [
-        job
-        for job in listed
-        if own in (None, job.user) and user in (None, job.user) and (state is None or job.state is state)
-    ]
-    end = offset + limit
-    page = sorted(found, key=_by_number)[offset:end]
-    context = daemon.planning_context(report, page)
-    known = _known(page, seen, report)
-    items = tuple(job_views.row(known[job.job_id], context) for job in page)
-    return job_schemas.JobList(
-        taken_at=report.snapshot.taken_at, items=items, next_offset=end if len(found) > end else None
-    )
+    found, end = listing.of(report.snapshot, seen.own_alone), listing.offset + listing.limit
+    listed = found[listing.offset : end]
+    context, known = daemon.planning_context(report, listed), _known(listed, seen, report)
+    items = tuple(job_views.row(known[job.job_id], context) for job in listed)
+    next_offset = end if len(found) > end else None
+    return job_schemas.JobList(taken_at=report.snapshot.taken_at, items=items, next_offset=next_offset)
 
 
 def _by_number(job: Job) -> tuple[int, str]:
@@ -136,30 +136,39 @@ def job(
 
     The first page of its operations also has those that are under way and leave it alone.
     """
-    found = job_views.find(job_id, report.snapshot)
-    if found is not None and seen.own_alone not in (None, found.user):
-        found = None
+    found = _found(job_id, seen, report)
     key = found.job_id if found is not None and job_id == found.display_id else job_id
     involved = daemon.store.involvements(key, own=seen.own_alone, limit=limit + 1, offset=offset)
+    next_offset = offset + limit if len(involved) > limit else None
     tests = daemon.store.save_tests_of(key, own=seen.own_alone)
+    remembered = job_views.Remembered(involved[:limit], tests, next_offset)
     if found is None and not involved and not tests:
         raise HTTPException(404, f"Clearway knows nothing of job {job_id}: neither the queue nor its database has it")
-    next_offset = offset + limit if len(involved) > limit else None
-    involved = involved[:limit]
     jobs = () if found is None else (found,)
     context, known = daemon.planning_context(report, jobs), _known(jobs, seen, report)
     parts = () if found is None else known[found.job_id].parts
-    operations = [_operation(each, parts, daemon, seen, context) for each in involved]
+    operations = [_operation(each, parts, daemon, seen, context) for each in remembered.involved]
     if offset == 0:
-        operations += [
-            job_views.operation_in(part, own, _explanation(daemon, part.operation.eviction_id, part.operation.kind))
-            for part, own in parts
-            if part.role in (JobRole.CANDIDATE, JobRole.RESIDENT)
-        ]
+        operations += _leaving_it_alone(parts, daemon)
         operations.sort(key=lambda each: each.eviction_id, reverse=True)
     if found is None:
-        return job_views.gone_view(job_id, involved, report, operations, tests, next_offset)
-    return job_views.job_view(known[found.job_id], report, context, operations, tests, next_offset)
+        return job_views.gone_view(job_id, report, operations, remembered)
+    return job_views.job_view(known[found.job_id], report, context, operations, remembered)
+
+
+def _found(job_id: str, seen: Sight, report: CycleReport) -> Job | None:
+    """The job of the queue, where the asker may see it."""
+    found = job_views.find(job_id, report.snapshot)
+    return found if found is not None and seen.own_alone in (None, found.user) else None
+
+
+def _leaving_it_alone(parts: Collection[tuple[Part, Own]], daemon: Context) -> list[job_schemas.JobOperationView]:
+    """The operations under way in which the job stays where it is."""
+    return [
+        job_views.operation_in(part, own, _explanation(daemon, part.operation.eviction_id, part.operation.kind))
+        for part, own in parts
+        if part.role in (JobRole.CANDIDATE, JobRole.RESIDENT)
+    ]
 
 
 def _operation(

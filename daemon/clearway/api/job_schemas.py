@@ -12,7 +12,7 @@ from clearway.eligibility.saving import SavingWay
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState, OperationKind
 from clearway.model.problem import Action
-from clearway.model.save_test import SaveTestEnd
+from clearway.model.records import SaveTestEnd
 
 
 class JobRole(StrEnum):

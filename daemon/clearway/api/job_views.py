@@ -1,26 +1,153 @@
-"""From what the daemon last saw, and what its database holds, to the answers about a job. Pure."""
+"""What the daemon last saw of jobs, and what its database holds, as answers; and the sentences about jobs. Pure."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from clearway.api import job_schemas as j
 from clearway.api import views
-from clearway.api.job_parts import Part, doing
+from clearway.api.job_schemas import JobRole
 from clearway.api.plan_schemas import VerdictView
-from clearway.api.schemas import PreemptorView
 from clearway.api.sight import Own
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.saving import IfUrgent, SavingWay, if_urgent, saving
+from clearway.eligibility.saving import SavingWay, if_urgent, saving
 from clearway.eligibility.urgent import matching_rule
 from clearway.estimates.costs import lost_work_node_s
 from clearway.estimates.returns import runs_again
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
-from clearway.model.involvement import Involvement
-from clearway.model.operations import OperationKind
-from clearway.model.plan import Choice, Explanation, node_hours
+from clearway.model.operations import (
+    Drain,
+    Eviction,
+    EvictionState,
+    Operation,
+    OperationKind,
+    Preemption,
+    PreemptionState,
+    Promise,
+    Relocation,
+)
+from clearway.model.plan import Choice, Explanation, Verdict, node_hours
+from clearway.model.problem import Action
+from clearway.model.records import Involvement, SaveTest
 from clearway.model.report import CycleReport, Waiting
-from clearway.model.save_test import SaveTest
+from clearway.slurm.parse.hostlist import short
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    operation: Operation
+    role: JobRole
+    preemption: Preemption | None = None
+    verdict: Verdict | None = None
+    nodes: tuple[str, ...] = ()  # of the job's own, that the operation empties
+
+
+def parts_of(jobs: Collection[Job], report: CycleReport) -> Mapping[str, tuple[Part, ...]]:
+    """By job_id, newest operation first; jobs that no open operation is about are absent."""
+    wanted = {job.job_id: job for job in jobs}
+    found: defaultdict[str, list[Part]] = defaultdict(list)
+    for operation in sorted(report.open_evictions, key=lambda each: each.eviction_id, reverse=True):
+        for job_id, part in _parts_in(operation, wanted):
+            found[job_id].append(part)
+    return {job_id: tuple(parts) for job_id, parts in found.items()}
+
+
+def _parts_in(operation: Operation, wanted: Mapping[str, Job]) -> Iterator[tuple[str, Part]]:
+    verdicts = {each.job_id: each for each in operation.plan.verdicts if each.job_id in wanted}
+    preempted = {each.job_id: each for each in operation.preemptions if each.job_id in wanted}
+    drained = frozenset(operation.drained_nodes)
+    if operation.subject.job_id in wanted:
+        yield operation.subject.job_id, Part(operation=operation, role=JobRole.PREEMPTOR)
+    for job_id, job in wanted.items():
+        if job_id == operation.subject.job_id:
+            continue
+        own = tuple(name for name in job.nodes if name in drained)
+        preemption, verdict = preempted.get(job_id), verdicts.get(job_id)
+        if preemption is not None:
+            role = JobRole.PREEMPTEE
+        elif own:
+            role = JobRole.RESIDENT
+        elif verdict is not None and verdict.choice is Choice.SPARED:
+            role = JobRole.CANDIDATE
+        else:
+            continue
+        yield job_id, Part(operation=operation, role=role, preemption=preemption, verdict=verdict, nodes=own)
+
+
+def goal(operation: Operation) -> str:
+    """What jobs leave for, within a sentence."""
+    if isinstance(operation, Eviction):
+        subject = operation.subject
+        return f"{operation.plan.called} {subject.display_id} of {subject.user}"
+    if isinstance(operation, Relocation):
+        return f"{operation.order.kind.value} {operation.eviction_id}"
+    if isinstance(operation, Promise):
+        return f"promise {operation.eviction_id}"
+    assert isinstance(operation, Drain), operation.kind  # noqa: S101 - there are four kinds
+    return f"drain {operation.eviction_id}"
+
+
+def doing(part: Part) -> str:
+    """What is being done with the job, as a sentence."""
+    operation = part.operation
+    match part.role:
+        case JobRole.PREEMPTOR:
+            return _for_preemptor(operation)
+        case JobRole.RESIDENT:
+            why = "it stays until it ends" if part.verdict is None else part.verdict.reason
+            return f"{short(part.nodes)} is being emptied ({goal(operation)}); the job is left alone: {why}."
+        case JobRole.CANDIDATE:
+            why = "" if part.verdict is None else f": {part.verdict.reason}"
+            return f"It could leave for {goal(operation)}, and stays{why}."
+        case JobRole.PREEMPTEE:
+            assert part.preemption is not None  # noqa: S101 - by its role
+            return _for_preemptee(part.preemption, operation)
+
+
+_FOR_PREEMPTOR = {
+    EvictionState.PROPOSED: "Room would be made for it (eviction {number}); in mode observe nothing is done.",
+    EvictionState.AWAITING_APPROVAL: "Room is made for it once an operator approves eviction {number}.",
+    EvictionState.STARTED: "Eviction {number} has made room for it.",
+    EvictionState.RETURNING: "Eviction {number} has made room for it.",
+    EvictionState.CANCELLING: "Eviction {number}, which was to make room for it, is being called off.",
+}
+_STAYS = "It stays: it need not leave for {goal} any more."
+_FOR_PREEMPTEE = {
+    PreemptionState.CHECKPOINTING: "It is saving itself, to leave for {goal}.",
+    PreemptionState.VACATING: "It is leaving its nodes for {goal}.",
+    PreemptionState.SUSPENDED: "It is suspended in memory for {goal}, and goes on afterwards.",
+    PreemptionState.VACATED: "It has left for {goal}, and waits to run again.",
+    PreemptionState.QUEUED: "It has left for {goal}, and waits to run again.",
+    PreemptionState.RETURNED: "It was started again, after it had left for {goal}.",
+    PreemptionState.ENDED: "It is over; its nodes were for {goal}.",
+    PreemptionState.SPARED: _STAYS,
+    PreemptionState.FAILED: "It did not leave for {goal} as planned{note}.",
+}
+_PLANNED = {
+    EvictionState.PROPOSED: "It would leave for {goal}; in mode observe nothing is done.",
+    EvictionState.AWAITING_APPROVAL: "It leaves for {goal} once an operator approves eviction {number}.",
+    EvictionState.SCHEDULED: "It leaves for {goal} when that begins.",
+}
+
+
+def _for_preemptor(operation: Operation) -> str:
+    said = _FOR_PREEMPTOR.get(operation.state, "Eviction {number} makes room for it.")
+    return said.format(number=operation.eviction_id)
+
+
+def _for_preemptee(p: Preemption, operation: Operation) -> str:
+    if p.state is not PreemptionState.PLANNED:
+        said = _FOR_PREEMPTEE[p.state]
+    elif operation.state.undoing:
+        said = _STAYS
+    elif p.action is Action.END:
+        said = "It is expected to end by itself, in time for {goal}."
+    else:
+        said = _PLANNED.get(operation.state, "It is to leave for {goal}.")
+    note = f": {p.note}" if p.note else ""
+    return said.format(goal=goal(operation), number=operation.eviction_id, note=note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +201,10 @@ def _of_job(job: Job) -> dict[str, object]:
     }
 
 
+def _more_of_job(job: Job) -> dict[str, object]:
+    return {"account": job.account, "qos": job.qos, "time_limit_s": job.time_limit_s, "restarts": job.restart_count}
+
+
 def _now(known: Known, context: PlanningContext) -> dict[str, object]:
     part, own = known.parts[0] if known.parts else (None, None)
     sentence = ""
@@ -90,85 +221,77 @@ def _now(known: Known, context: PlanningContext) -> dict[str, object]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What the database has of a job: its newest tests, and a page of the operations that it had a part in."""
+
+    involved: Sequence[Involvement]
+    tests: Sequence[SaveTest]
+    next_offset: int | None
+
+    def told(self, operations: Sequence[j.JobOperationView], report: CycleReport) -> dict[str, object]:
+        return {
+            "taken_at": report.snapshot.taken_at,
+            "tests": tuple(views.view(j.SaveTestView, each, job_id=each.job.job_id) for each in self.tests),
+            "operations": tuple(operations),
+            "next_offset": self.next_offset,
+        }
+
+
 def job_view(
     known: Known,
     report: CycleReport,
     context: PlanningContext,
     operations: Sequence[j.JobOperationView],
-    tests: Sequence[SaveTest],
-    next_offset: int | None,
+    remembered: Remembered,
 ) -> j.JobView:
     """Of a job that is in the queue."""
     job, rules = known.job, context.config.preemptors
     rule = matching_rule(job, rules)
-    found, urgent = saving(job, context), if_urgent(job, context)
+    urgent, waiting = if_urgent(job, context), None
+    if known.waiting is not None:
+        waiting = views.preemptor_view(known.waiting, report).model_copy(update={"why": known.why})
     return j.JobView(
         **row(known, context).model_dump(),
-        taken_at=report.snapshot.taken_at,
-        account=job.account,
-        qos=job.qos,
+        **_more_of_job(job),
+        **remembered.told(operations, report),
         node_names=job.nodes,
-        time_limit_s=job.time_limit_s,
-        restarts=job.restart_count,
         urgent="" if rule is None else rule.name or f"rule {rules.index(rule) + 1}",
-        waiting=None if known.waiting is None else _waiting(known, known.waiting, report),
-        saving=views.view(j.SavingView, found),
-        if_urgent=None if urgent is None else _if_urgent_view(urgent),
-        tests=tuple(views.view(j.SaveTestView, each, job_id=each.job.job_id) for each in tests),
-        operations=tuple(operations),
-        next_offset=next_offset,
+        waiting=waiting,
+        saving=views.view(j.SavingView, saving(job, context)),
+        if_urgent=urgent
+        and views.view(j.IfUrgentView, urgent, ways=tuple(views.view(j.WayView, way) for way in urgent.ways)),
     )
 
 
-def _waiting(known: Known, waiting: Waiting, report: CycleReport) -> PreemptorView:
-    return views.preemptor_view(waiting, report).model_copy(update={"why": known.why})
+# What is told of a job that is no longer in the queue, but for what the database remembers of it.
+_GONE: dict[str, object] = {
+    **dict.fromkeys(("name", "account", "qos", "node_names", "urgent"), ""),
+    **dict.fromkeys(("state", "would_lose_node_s", "eviction_id", "role", "time_limit_s", "waiting", "saving")),
+    "if_urgent": None,
+    "way": SavingWay.NOTHING,
+    "can_be_saved": False,
+    "partitions": (),
+    "nodes": 0,
+    "restarts": 0,
+}
 
 
 def gone_view(
-    job: str,
-    involved: Sequence[Involvement],
-    report: CycleReport,
-    operations: Sequence[j.JobOperationView],
-    tests: Sequence[SaveTest],
-    next_offset: int | None,
+    job: str, report: CycleReport, operations: Sequence[j.JobOperationView], remembered: Remembered
 ) -> j.JobView:
-    """Of a job that is no longer in the queue, as its operations remember it."""
-    seen = next((each.preemption.job for each in involved if each.preemption is not None), None)
-    seen = seen or next((each.job for each in tests), None)
+    """Of a job that is no longer in the queue, as its operations and tests remember it."""
+    involved = remembered.involved
+    left = (each.preemption.job for each in involved if each.preemption is not None)
+    seen = next(chain(left, (each.job for each in remembered.tests)), None)
     if seen is not None:
-        own = _of_job(seen) | {"started_at": None}
+        own = _of_job(seen) | _more_of_job(seen)
     else:
         subject = involved[0].subject
-        own = {"job_id": subject.job_id, "display_id": subject.display_id, "user": subject.user, "name": ""}
-        own |= {"partitions": (), "nodes": 0, "started_at": None}
-    unread = report.snapshot.hides(job)
-    return j.JobView(
-        **own,
-        state=None,
-        way=SavingWay.NOTHING,
-        can_be_saved=False,
-        would_lose_node_s=None,
-        eviction_id=None,
-        role=None,
-        doing="Slurm's record of it cannot be read just now." if unread else "",
-        taken_at=report.snapshot.taken_at,
-        account="" if seen is None else seen.account,
-        qos="" if seen is None else seen.qos,
-        node_names="",
-        time_limit_s=None if seen is None else seen.time_limit_s,
-        restarts=0 if seen is None else seen.restart_count,
-        urgent="",
-        waiting=None,
-        saving=None,
-        if_urgent=None,
-        tests=tuple(views.view(j.SaveTestView, each, job_id=each.job.job_id) for each in tests),
-        operations=tuple(operations),
-        next_offset=next_offset,
-    )
-
-
-def _if_urgent_view(found: IfUrgent) -> j.IfUrgentView:
-    return views.view(j.IfUrgentView, found, ways=tuple(views.view(j.WayView, way) for way in found.ways))
+        own = {"job_id": subject.job_id, "display_id": subject.display_id, "user": subject.user}
+    doing = "Slurm's record of it cannot be read just now." if report.snapshot.hides(job) else ""
+    known = _GONE | own | remembered.told(operations, report)
+    return views.view(j.JobView, **known | {"started_at": None, "doing": doing})
 
 
 def operation_of(
@@ -223,8 +346,7 @@ def operation_in(part: Part, own: Own, explanation: Explanation | None) -> j.Job
 def _verdict(part: Part | None, own: Own) -> VerdictView | None:
     if part is None or part.verdict is None:
         return None
-    told = views.view(VerdictView, part.verdict)
-    return told.model_copy(update={"reason": own.told(told.reason)})
+    return own.redacted(views.view(VerdictView, part.verdict), "reason")
 
 
 def _sparing(job_id: str, explanation: Explanation | None) -> j.SparingView:

@@ -1,12 +1,17 @@
 """From a bearer token to an identity, whoever has made the token: this site's token file, Slurm, or its provider.
 
-No token is kept or logged. That one was good, or was not, is remembered for a moment by the token's hash: an asker that
-looks every second must not cost a question to Slurm each time. What Slurm takes from a user therefore counts here up to
+Tokens of a provider are checked by the public keys of a JWKS file (RFC 7517), which Slurm can be given as well
+(AuthAltParameters=jwks=FILE). Only signatures by a private key count: with a symmetric key in the file, everybody who
+reads it could make tokens.
+
+No token is kept or logged. Whether one was good is remembered for a moment by the token's hash: an asker that looks
+every second must not cost a question to Slurm each time. What Slurm takes from a user therefore counts here up to
 ``KEPT_S`` longer.
 """
 
 import grp
 import hashlib
+import json
 import os
 import pwd
 import re
@@ -15,16 +20,73 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
-from clearway.api.jwks import Verify, verifier
 from clearway.api.tokens import Entry, Tokens
 from clearway.config.access import AccessConfig
 from clearway.config.configuration import Config
+from clearway.config.plugins import how_to_install
+from clearway.config.trusted_files import read_trusted
 from clearway.model.clock import Clock
 from clearway.model.cluster import AdminLevel
-from clearway.model.identity import Identity, Role
+from clearway.model.errors import ConfigError
+from clearway.model.requests import Identity, Role
 from clearway.slurm.identity import EVERYTHING_PRIVATE, claims_of, is_jwt
+
+_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+
+Verify = Callable[[str], str | None]
+
+
+def verifier(access: AccessConfig) -> Verify:
+    """From a token to its user, None for one that does not hold; without ``access.jwks_file`` for every one.
+
+    The file is read now: after another configuration or SIGHUP another verifier is made.
+    Raises ``ConfigError``: the file cannot be used, or PyJWT is not installed.
+    """
+    if access.jwks_file is None:
+        return lambda _: None
+    try:
+        import jwt  # noqa: PLC0415 - an optional dependency: most sites ask Slurm instead
+        import jwt.algorithms  # noqa: PLC0415
+    except ImportError:
+        raise ConfigError(f"access.jwks_file needs PyJWT: {how_to_install('jwks')}") from None
+    if not jwt.algorithms.has_crypto:
+        raise ConfigError(f"access.jwks_file needs cryptography: {how_to_install('jwks')}")
+    keys = _keys(access.jwks_file)
+    claim, audience = access.jwks_user_claim, access.jwks_audience
+
+    def user_of(token: str) -> str | None:
+        try:
+            header = jwt.get_unverified_header(token)
+            key = keys.get(str(header.get("kid", ""))) or (next(iter(keys.values())) if len(keys) == 1 else None)
+            if key is None or header.get("alg") not in _ALGORITHMS or key.get("alg", header["alg"]) != header["alg"]:
+                return None
+            options: Any = {"require": ["exp", claim], "verify_aud": audience is not None}
+            claims: dict[str, Any] = jwt.decode(
+                token, jwt.PyJWK(key, header["alg"]), algorithms=[header["alg"]], audience=audience, options=options
+            )
+        except (jwt.PyJWTError, ValueError, TypeError):
+            return None
+        user = claims.get(claim)
+        return user if isinstance(user, str) and user else None
+
+    return user_of
+
+
+def _keys(file: Path) -> dict[str, dict[str, Any]]:
+    try:
+        document = json.loads(read_trusted(file, "the keys", secret=False))
+        found = {str(key.get("kid", "")): key for key in document["keys"] if key.get("use", "sig") == "sig"}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ConfigError(f"{file}: not a JWKS file: expected {{'keys': [...]}}") from None
+    if any(key.get("kty") not in ("RSA", "EC", "OKP") for key in found.values()):
+        raise ConfigError(f"{file}: holds a key that is not public (kty is neither RSA, EC nor OKP)")
+    if not found:
+        raise ConfigError(f"{file}: holds no key for signatures")
+    return found
+
 
 KEPT_S = 60.0
 _REFUSED_KEPT_S = 10.0
@@ -53,10 +115,9 @@ class _Known:
 
 
 class Logins:
-    """Asks each of those that know identities; safe for several threads.
+    """Asks everything that knows identities, in turn; safe for several threads.
 
-    Raises:
-        ConfigError: the JWKS file of the configuration cannot be used.
+    Raises ``ConfigError``: the JWKS file of the configuration cannot be used.
     """
 
     def __init__(
@@ -73,8 +134,7 @@ class Logins:
     def reload(self, access: AccessConfig) -> tuple[tuple[Entry, ...], Callable[[], None]]:
         """Tokens and keys for this configuration, read now: the entries of the token file, and what takes all over.
 
-        Raises:
-            ConfigError: they cannot be used.
+        Raises ``ConfigError``: they cannot be used.
         """
         verify, entries = verifier(access), self._tokens.read()
         return entries, lambda: self._take_over(verify, entries)
@@ -91,7 +151,6 @@ class Logins:
 
     @property
     def configured(self) -> bool:
-        """Whether any token at all could be good."""
         access = self._config().access
         return self._tokens.configured or access.jwks_file is not None or self._asks_slurm(access) is not None
 
@@ -116,7 +175,7 @@ class Logins:
         return known.identity
 
     def identify_user(self, user: str) -> Identity:
-        """A user whom the site's proxy names. Raises as ``identify``; root is nobody's to name."""
+        """A user whom the site's proxy names. Raises as ``identify``; a proxy cannot name root."""
         if user == "root" or not _USER.fullmatch(user):
             raise LoginRefusedError(f"the proxy names {user[:40]!r}, which is no user")
         now, key = self._clock.now(), b"proxy " + user.encode()

@@ -1,6 +1,5 @@
-"""Read: the cluster as the newest snapshot shows it, the preemptors that wait, and what has been learned of jobs."""
+"""Read: the cluster, the preemptors that wait, what has been learned, the report on urgent jobs, the audit trail."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
@@ -8,12 +7,15 @@ from fastapi import APIRouter, HTTPException, Query
 from clearway.api import schemas, views
 from clearway.api.authorization import needs
 from clearway.api.context import Daemon, Report
-from clearway.api.filters import JobFilter, UserFilter
+from clearway.api.forms import JobFilter, UserFilter
+from clearway.api.report_schemas import AuditCheckView, AuditList, ReportView, audit_view
 from clearway.api.sight import Seen
-from clearway.api.status import read_status
 from clearway.api.status_schemas import StatusView
-from clearway.estimates.run_times import RunKey, advice_on, sentence
-from clearway.model.identity import Role
+from clearway.api.views import read_status
+from clearway.estimates.run_times import RunKey
+from clearway.model.durations import parse_duration_s
+from clearway.model.requests import Role
+from clearway.store.base import LARGEST_ID
 
 _USER = [needs(Role.USER)]
 snapshot = APIRouter(tags=["cluster"], dependencies=_USER)
@@ -41,7 +43,7 @@ def preemptors(seen: Seen, report: Report, job_id: JobFilter = None, user: UserF
         and job_id in (None, each.preemptor.job.job_id, each.preemptor.job.display_id)
     )
     found = (views.preemptor_view(each, report) for each in waiting)
-    items = tuple(each.model_copy(update={"why": own.told(each.why)}) for each in found)
+    items = tuple(own.redacted(each, "why") for each in found)
     return schemas.PreemptorList(taken_at=report.snapshot.taken_at, items=items)
 
 
@@ -65,9 +67,7 @@ def leaders(
     offset: Annotated[int, Query(ge=0, le=1_000_000, description="number of leaders to skip")] = 0,
 ) -> schemas.LeaderList:
     """The daemons that have acted on this database, newest first."""
-    found = daemon.store.leaders(limit=limit + 1, offset=offset)
-    items = tuple(schemas.LeaderView.model_validate(each) for each in found[:limit])
-    return schemas.LeaderList(items=items, next_offset=offset + limit if len(found) > limit else None)
+    return views.leader_list(daemon.store, limit, offset)
 
 
 @learned.get("/calibration", tags=["calibration"])
@@ -98,7 +98,45 @@ def walltime_advice(
     """Time limits and run times of the jobs of this user and name that the daemon has seen end."""
     if user != seen.asker.name and not seen.all("jobs", "usage"):
         raise HTTPException(403, "Slurm's PrivateData shows each user the own jobs alone")
-    found = advice_on(daemon.runs(RunKey(user, name)))
+    found = views.advice(user, name, daemon.runs(RunKey(user, name)))
     if found is None:
         raise HTTPException(404, f"no job {name!r} of user {user!r} has been seen to end")
-    return schemas.WalltimeAdviceView(user=user, app=name, advice=sentence(found), **asdict(found))
+    return found
+
+
+urgent = APIRouter(tags=["evictions"], dependencies=[needs(Role.USER)])
+
+
+@urgent.get("/report")
+def urgent_report(
+    daemon: Daemon,
+    seen: Seen,
+    since: Annotated[str, Query(max_length=40, description="how far to look back, such as 7d or 12h")] = "7d",
+) -> ReportView:
+    """What Clearway did or would have done for urgent jobs, what happened, and what Slurm's own rule would lose."""
+    try:
+        since_s = parse_duration_s(since)
+    except ValueError as error:
+        raise HTTPException(422, f"since: {error}") from None
+    return views.urgent_report(daemon.store, since_s, daemon.clock.now(), seen.own_alone)
+
+
+trail = APIRouter(prefix="/audit", tags=["audit"], dependencies=[needs(Role.ADMIN)])
+
+
+@trail.get("")
+def audit(
+    daemon: Daemon,
+    limit: Annotated[int, Query(ge=1, le=100, description="maximum number of entries")] = 50,
+    before: Annotated[int | None, Query(ge=1, le=LARGEST_ID, description="entries of lower numbers alone")] = None,
+) -> AuditList:
+    """Who asked for what, what came of it, changes of the configuration, and refusals; newest first."""
+    found = daemon.store.audit_trail(limit=limit + 1, before=before)
+    items = tuple(audit_view(row) for row in found[:limit])
+    return AuditList(items=items, next_before=items[-1].sequence if len(found) > limit else None)
+
+
+@trail.get("/check")
+def check(daemon: Daemon) -> AuditCheckView:
+    """Follow the chain of hashes from the first entry to the last; it takes a second for 100,000 entries."""
+    return AuditCheckView.model_validate(daemon.store.check_audit())

@@ -8,14 +8,12 @@ from pydantic import BeforeValidator, Field
 from clearway.api.plan_schemas import FOLDED, Answer, CurveView, HostList, PlanView, VerdictView, WholePlanView
 from clearway.config.configuration import Mode
 from clearway.model.claims import Restart
-from clearway.model.leadership import LeaderEnd
-from clearway.model.obstacle import ObstacleCode
 from clearway.model.operations import EvictionState, PreemptionState
-from clearway.model.orders import MoveKind, Parallel
+from clearway.model.orders import MoveKind, Parallel, RollingState, TurnState
+from clearway.model.plan import ObstacleCode
 from clearway.model.problem import Action
-from clearway.model.records import CheckpointOutcome
+from clearway.model.records import CheckpointOutcome, LeaderEnd
 from clearway.model.requests import RequestResult
-from clearway.model.rolling import RollingState, TurnState
 
 
 class Problem(Answer):

@@ -12,7 +12,6 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, HTTPException
 
-from clearway.api import now_schemas, now_views
 from clearway.api import plan_schemas as p
 from clearway.api import schemas as s
 from clearway.api.authorization import Asker
@@ -20,13 +19,14 @@ from clearway.api.context import Daemon
 from clearway.api.status_schemas import StatusView
 from clearway.execution.placement import PREFIX
 from clearway.model.cluster import ClusterSnapshot, Job
-from clearway.model.identity import Identity, Role
 from clearway.model.operations import Eviction, Operation
 from clearway.model.report import CycleReport, Waiting
+from clearway.model.requests import Identity, Role
 
 _WORD = re.compile(r"[\w.@-]+")
 _OTHER = "(not yours)"
 
+A = TypeVar("A", bound=p.Answer)
 E = TypeVar("E", bound=s.EvictionSummary)
 P = TypeVar("P", bound=p.PlanView)
 
@@ -49,45 +49,42 @@ class Own:
         word = word.strip(".-@")
         return word in self.others or word.startswith(PREFIX)
 
+    def redacted(self, answer: A, *sentences: str, **others: object) -> A:
+        """The answer without the names of others in these fields of it, and with ``others`` as they are given."""
+        return answer.model_copy(update={name: self.told(getattr(answer, name)) for name in sentences} | others)
+
     def plan(self, plan: P) -> P:
         if self.jobs is None:
             return plan
-        own = {
-            "chosen": self._point(plan.chosen),
+        actions = tuple(each for each in plan.chosen.actions if self.has(each.job_id))
+        own: dict[str, object] = {
+            "chosen": plan.chosen.model_copy(update={"actions": actions}),
             "together": tuple(job_id for job_id in plan.together if self.has(job_id)),
-            "note": self.told(plan.note),
         }
         if isinstance(plan, p.WholePlanView):
             own["verdicts"] = self.verdicts(plan.verdicts)
-        return plan.model_copy(update=own)
-
-    def _point(self, point: p.ChosenPointView) -> p.ChosenPointView:
-        return point.model_copy(update={"actions": tuple(each for each in point.actions if self.has(each.job_id))})
+        return self.redacted(plan, "note", **own)
 
     def verdicts(self, verdicts: Iterable[p.VerdictView]) -> tuple[p.VerdictView, ...]:
-        own = (each for each in verdicts if self.has(each.job_id))
-        return tuple(each.model_copy(update={"reason": self.told(each.reason)}) for each in own)
+        return tuple(self.redacted(each, "reason") for each in verdicts if self.has(each.job_id))
 
     def what_if(self, answer: s.WhatIfView) -> s.WhatIfView:
         plan = None if answer.plan is None else self.plan(answer.plan)
         curve = answer.curve if plan is None or answer.curve is None else plan.curve
-        own = {"plan": plan, "curve": curve, "verdicts": self.verdicts(answer.verdicts), "why": self.told(answer.why)}
-        return answer.model_copy(update=own)
+        return self.redacted(answer, "why", plan=plan, curve=curve, verdicts=self.verdicts(answer.verdicts))
 
     def summary(self, eviction: E) -> E:
-        return eviction.model_copy(update={"placement": "", "promise": None, "outcome": self.told(eviction.outcome)})
+        return self.redacted(eviction, "outcome", placement="", promise=None)
 
     def preemption(self, preemption: s.PreemptionView) -> s.PreemptionView:
-        own = {"reason": self.told(preemption.reason), "note": self.told(preemption.note)}
-        return preemption.model_copy(update=own)
+        return self.redacted(preemption, "reason", "note")
 
     def eviction(self, eviction: s.EvictionView) -> s.EvictionView:
-        told = tuple(self.preemption(each) for each in eviction.preemptions if self.has(each.job_id))
-        return self.summary(eviction).model_copy(update={"plan": self.plan(eviction.plan), "preemptions": told})
+        own = tuple(self.preemption(each) for each in eviction.preemptions if self.has(each.job_id))
+        return self.summary(eviction).model_copy(update={"plan": self.plan(eviction.plan), "preemptions": own})
 
     def steps(self, steps: Iterable[s.StepView]) -> tuple[s.StepView, ...]:
-        own = (each for each in steps if each.job_id is None or self.has(each.job_id))
-        return tuple(each.model_copy(update={"detail": self.told(each.detail)}) for each in own)
+        return tuple(self.redacted(each, "detail") for each in steps if each.job_id is None or self.has(each.job_id))
 
 
 _ALL = Own(None, frozenset())
@@ -143,40 +140,30 @@ class Sight:
         """As ``of_operation``, for an operation that is loaded only where its jobs' names matter."""
         return self._own(()) if self.all("jobs") else self.of_operation(load())
 
-    def operations_now(self, report: CycleReport) -> Iterable[now_schemas.OperationNow]:
-        """What is planned and under way, without what is nothing of the asker's."""
-        for e in report.open_evictions:
-            own = self.of_operation(e)
-            if own.jobs is None or own.jobs or e.subject.user == self.asker.name:
-                jobs = (each for each in now_views.job_progress(e) if own.has(each.job_id))
-                yield own.summary(now_views.operation_now(e, jobs))
+    def _left_for(self, operations: Iterable[Operation]) -> frozenset[str]:
+        """The jobs that jobs of the asker leave for."""
+        return frozenset(e.subject.job_id for e in operations if self.of_operation(e).jobs)
 
     def waiting(self, report: CycleReport) -> list[Waiting]:
         """The urgent jobs of the asker, and those that the asker's jobs leave for."""
         if self.all("jobs"):
             return list(report.waiting)
-        left_for = {e.subject.job_id for e in report.open_evictions if self.of_operation(e).jobs}
-        user = self.asker.name
+        left_for, user = self._left_for(report.open_evictions), self.asker.name
         return [
             each for each in report.waiting if each.preemptor.job.user == user or each.preemptor.job.job_id in left_for
         ]
 
     def status(self, status: StatusView, operations: Sequence[Operation]) -> StatusView:
-        """As ``waiting``, but for sentences; what serves the asker or takes from the asker; no rolling drains."""
+        """What waits as ``waiting`` has it, without sentences; the asker's operations; no rolling drains."""
         if self.asker.role.includes(Role.VIEWER):
             return status
-        user, everybody = self.asker.name, self.all("jobs")
-        own = {e.eviction_id: self.of_operation(e) for e in operations}
-        left_for = {e.subject.job_id for e in operations if own[e.eviction_id].jobs}
-        shown = {e.eviction_id for e in operations if everybody or own[e.eviction_id].jobs or e.subject.user == user}
-        waiting = [each for each in status.waiting if everybody or each.user == user or each.job_id in left_for]
-        cut = {
-            "open_evictions": tuple(
-                own[each.eviction_id].summary(each) for each in status.open_evictions if each.eviction_id in shown
-            ),
-            "waiting": tuple(each if everybody else each.model_copy(update={"why": ""}) for each in waiting),
-            "rolling_drains": (),
-        }
+        parts = {e.eviction_id: part for e in operations if (part := self.part_of(e)) is not None}
+        told = (parts[each.eviction_id].summary(each) for each in status.open_evictions if each.eviction_id in parts)
+        cut: dict[str, object] = {"open_evictions": tuple(told), "rolling_drains": ()}
+        if not self.all("jobs"):
+            left_for, user = self._left_for(operations), self.asker.name
+            own = (each for each in status.waiting if each.user == user or each.job_id in left_for)
+            cut["waiting"] = tuple(each.model_copy(update={"why": ""}) for each in own)
         return status.model_copy(update=cut)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from clearway.config.trusted_files import read_trusted
 from clearway.model.errors import ConfigError
-from clearway.model.identity import Identity, Role
+from clearway.model.requests import Identity, Role
 
 NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
@@ -68,8 +68,7 @@ class Tokens:
     def reload(self) -> None:
         """Read the file again; when it cannot be used, the old entries stay.
 
-        Raises:
-            ConfigError: one line with file and line, never with a token.
+        Raises ``ConfigError``: one line with file and line, never with a token.
         """
         self.entries = self.read()
 

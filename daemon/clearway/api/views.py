@@ -1,19 +1,33 @@
 """From the product's records to the API's answers."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from clearway.api import plan_schemas as p
 from clearway.api import schemas as s
-from clearway.config.configuration import Config
+from clearway.api.report_schemas import ReportView, report_view
+from clearway.api.status_schemas import StatusView
+from clearway.config.configuration import Config, DaemonConfig
 from clearway.estimates.learning import History
+from clearway.estimates.run_times import RunRecord, advice_on, sentence
+from clearway.execution.breaker import BREAKER
+from clearway.execution.gate import Gate
 from clearway.execution.placement import placement_name
 from clearway.model.claims import read_claims
-from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Preemption, Promise, Relocation
-from clearway.model.orders import DrainOrder, RelocationOrder
+from clearway.model.operations import (
+    Drain,
+    Eviction,
+    EvictionState,
+    Operation,
+    OperationKind,
+    Preemption,
+    Promise,
+    Relocation,
+)
+from clearway.model.orders import DrainOrder, RelocationOrder, RollingDrain, RollingState
 from clearway.model.plan import (
     Alternative,
     Choice,
@@ -29,18 +43,21 @@ from clearway.model.plan import (
 from clearway.model.problem import Option
 from clearway.model.records import Key
 from clearway.model.report import CycleReport, Waiting
-from clearway.store.base import Store
+from clearway.model.urgent_report import MOST_CASES
+from clearway.preemption.report import part_of, report
+from clearway.store.base import BACKEND, PAUSED, STATUS, Store
 
 MOST_SKIPPED = 50
 _NO_ORDER = DrainOrder(nodes=(), actor="")
 
 A = TypeVar("A", bound=p.Answer)
+R = TypeVar("R")
 S = TypeVar("S", bound=s.EvictionSummary)
 P = TypeVar("P", bound=p.PlanView)
 
 
 def view(schema: type[A], *records: object, **own: object) -> A:
-    """An answer whose fields are its ``own``, and else those of the first of these records that has one of the name."""
+    """An answer with these ``own`` fields. Every other field is that of the first record that has one of its name."""
     found = {
         name: getattr(record, name)
         for record in reversed(records)
@@ -48,6 +65,48 @@ def view(schema: type[A], *records: object, **own: object) -> A:
         if hasattr(record, name)
     }
     return schema.model_validate(found | own)
+
+
+def page(schema: type[A], found: Sequence[R], shown: Callable[[R], object], limit: int, offset: int = 0) -> A:
+    """An answer with the first ``limit`` of what was found. Where more was found, it names the next page's offset."""
+    more = len(found) > limit
+    return view(schema, items=tuple(map(shown, found[:limit])), next_offset=offset + limit if more else None)
+
+
+def urgent_report(store: Store, since_s: float, now: datetime, user: str | None = None) -> ReportView:
+    """The report of so long a time; ``user``: the part of it that is this user's."""
+    at = now - timedelta(seconds=since_s)
+    found = store.cases_since(at, MOST_CASES + 1)
+    told = found[:MOST_CASES]
+    if user is not None:
+        told = tuple(part for case in told if (part := part_of(case, user)) is not None)
+    return report_view(report(told, at, now, more=len(found) > MOST_CASES), complete=user is None)
+
+
+def advice(user: str, name: str, runs: Sequence[RunRecord]) -> s.WalltimeAdviceView | None:
+    """None: no run says anything."""
+    found = advice_on(runs)
+    if found is None:
+        return None
+    return s.WalltimeAdviceView(user=user, app=name, advice=sentence(found), **asdict(found))
+
+
+def promise_list(store: Store, limit: int, offset: int = 0) -> s.EvictionList:
+    found = store.evictions(kind=OperationKind.PROMISE, limit=limit + 1, offset=offset)
+    return page(s.EvictionList, found, summary, limit, offset)
+
+
+def rolling_list(store: Store, limit: int, offset: int = 0, state: RollingState | None = None) -> s.RollingList:
+    found = store.rolling_drains(state=state, limit=limit + 1, offset=offset)
+    return page(s.RollingList, found, rolling_view, limit, offset)
+
+
+def rolling_view(rolling: RollingDrain) -> s.RollingView:
+    return view(s.RollingView, rolling, rolling.order)
+
+
+def leader_list(store: Store, limit: int, offset: int = 0) -> s.LeaderList:
+    return page(s.LeaderList, store.leaders(limit=limit + 1, offset=offset), s.LeaderView.model_validate, limit, offset)
 
 
 def cluster_view(report: CycleReport, config: Config, backend: str) -> s.ClusterView:
@@ -128,7 +187,6 @@ def plan_view(plan: OperationPlan, schema: type[P]) -> P:
 
 
 def explanation_view(eviction_id: int, plan: OperationPlan, explanation: Explanation) -> p.ExplanationView:
-    """What every other decision would have cost."""
     curve, own = plan.curve, explanation.cost
     candidates = {candidate.job_id: candidate for candidate in plan.problem.candidates}
     leaving = {planned.job_id: planned for planned in plan.chosen.actions}
@@ -161,7 +219,6 @@ def explanation_view(eviction_id: int, plan: OperationPlan, explanation: Explana
 
 
 def verdict_views(e: Operation) -> tuple[p.VerdictView, ...]:
-    """The reason for every job, those that leave first."""
     order = list(Choice)
     found = sorted(e.plan.verdicts, key=lambda verdict: (order.index(verdict.choice), verdict.job_id))
     return tuple(p.VerdictView.model_validate(each) for each in found)
@@ -175,6 +232,10 @@ def eviction_view(e: Operation, store: Store) -> s.EvictionView:
     )
 
 
+def summary(e: Operation) -> s.EvictionSummary:
+    return eviction_summary(e, s.EvictionSummary)
+
+
 def eviction_summary(e: Operation, schema: type[S], **more: object) -> S:
     started = e.started_at
     return view(
@@ -182,7 +243,7 @@ def eviction_summary(e: Operation, schema: type[S], **more: object) -> S:
         e,
         e.subject,
         e.plan,
-        drain=_drain_view(e),
+        drain=_order_view(e.order) if isinstance(e, Drain | Relocation) else None,
         promise=_promise_view(e),
         tasks=e.plan.tasks if isinstance(e, Eviction) else 1,
         preemptees=len(e.plan.preemptees),
@@ -193,10 +254,6 @@ def eviction_summary(e: Operation, schema: type[S], **more: object) -> S:
         actual_lost_work_node_s=e.actual_lost_node_s,
         **more,
     )
-
-
-def _drain_view(e: Operation) -> s.DrainView | None:
-    return _order_view(e.order) if isinstance(e, Drain | Relocation) else None
 
 
 def _promise_view(e: Operation) -> s.PromiseView | None:
@@ -224,7 +281,6 @@ def preemption_view(one: Preemption) -> s.PreemptionView:
 def calibration_view(
     history: History, keys: Sequence[Key], now: datetime, limit: int, offset: int
 ) -> s.CalibrationView:
-    """One page of these keys."""
     end = offset + limit
     return s.CalibrationView(
         checkpointers=tuple(
@@ -245,3 +301,59 @@ def _application(key: Key, history: History, now: datetime) -> s.ApplicationCali
         failures_in_a_row=history.failures_in_a_row(*key),
         expected_s=None if estimate is None else estimate.checkpoint_s,
     )
+
+
+MOST_WAITING = 100
+
+
+# What the daemon that led last has stored of itself, and what is told where it has not.
+_KEPT_STATUS: dict[str, object] = {
+    "mode": None,
+    "backend_why": "",
+    "slurm_version": "",
+    "only_observes": "",
+    "waiting_preemptors": 0,
+    "left_to_slurm": {},
+}
+
+
+def read_status(
+    store: Store, now: datetime, config: DaemonConfig, operations: Sequence[Operation] | None = None
+) -> StatusView:
+    """Whether a daemon leads, in which mode, and what waits: as the database has it, so that any machine can say it.
+
+    ``now`` counts where the database has no clock of its own; ``operations``: the open ones, where they are known.
+    Raises ``StoreError`` when the database does not answer.
+    """
+    now = store.server_time() or now
+    kept: dict[str, Any] = store.get_value(STATUS) or {}
+    found = store.open_evictions() if operations is None else operations
+    return view(
+        StatusView,
+        **_leadership(store, now, config.lease),
+        **{name: kept.get(name, absent) for name, absent in _KEPT_STATUS.items()},
+        backend=store.get_value(BACKEND),
+        paused=bool(store.get_value(PAUSED)),
+        stopped=(store.get_value(BREAKER) or {}).get("stopped", ""),
+        halted=Gate(store, config.halt_file).closed(),
+        waiting=tuple(_waiting(each, now) for each in kept.get("waiting", ())),
+        open_evictions=tuple(map(summary, found)),
+        rolling_drains=tuple(map(rolling_view, store.open_rolling_drains())),
+    )
+
+
+def _leadership(store: Store, now: datetime, lease_s: float) -> dict[str, object]:
+    beat, newest = store.sign_of_life(), next(iter(store.leaders(limit=1)), None)
+    age_s = None if beat is None else max(0.0, (now - beat).total_seconds())
+    # A lease that is over lets no daemon act, and one that lives renews it three times as often.
+    if newest is not None and newest.ended is None and age_s is not None and age_s <= lease_s:
+        leads: dict[str, object] = {"running": True, "leader": newest.owner, "not_running_since": None}
+    else:
+        ended_at = None if newest is None else newest.ended_at
+        leads = {"running": False, "leader": None, "not_running_since": ended_at or beat}
+    return leads | {"last_heartbeat": beat, "heartbeat_age_s": age_s}
+
+
+def _waiting(kept: dict[str, Any], now: datetime) -> s.PreemptorView:
+    left_s = (datetime.fromisoformat(kept["deadline"]) - now).total_seconds()
+    return s.PreemptorView.model_validate(kept | {"left_s": left_s})

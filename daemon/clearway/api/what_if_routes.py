@@ -16,8 +16,8 @@ from clearway.api.sight import Seen
 from clearway.eligibility.urgent import matching_rule
 from clearway.model.cluster import ClusterSnapshot, Job
 from clearway.model.durations import Duration
-from clearway.model.identity import Role
 from clearway.model.plan import NoPlan
+from clearway.model.requests import Role
 from clearway.preemption.detection import imagined, imagined_job, max_delay_of
 from clearway.preemption.plan import decide
 from clearway.preemption.validation import over_budget

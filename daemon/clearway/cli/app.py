@@ -9,18 +9,16 @@ from typing import Annotated
 import typer
 
 from clearway import __version__
+from clearway.cli import eviction_view, site_files, walltime_chain
 from clearway.cli import launcher as launcher_files
-from clearway.cli import plan_view, site_files, walltime_chain
-from clearway.cli.audit import audit
-from clearway.cli.backup import backup, restore, verify
-from clearway.cli.calibration import calibration
+from clearway.cli.administration import backup, init, make_token, restore, verify
+from clearway.cli.asker import now
 from clearway.cli.doctor import doctor
-from clearway.cli.drain import compact, drain_nodes, promote, rolling_app, undrain
-from clearway.cli.evictions import evictions_app
-from clearway.cli.init import init
+from clearway.cli.drain import compact, drain_nodes, promise, promises, promote, rolling_app, undrain
+from clearway.cli.evictions import evictions_app, status
+from clearway.cli.history import audit, calibration, leaders, takeover
 from clearway.cli.job import job, preview, try_saving
 from clearway.cli.joined import Joined
-from clearway.cli.leaders import leaders, takeover
 from clearway.cli.options import (
     BAD_INPUT,
     DAEMON,
@@ -40,17 +38,12 @@ from clearway.cli.options import (
     configuration,
     errors,
     has_api,
-    now,
     source,
     with_options,
 )
 from clearway.cli.plan_file import run_plan_file
-from clearway.cli.promise import promise, promises
 from clearway.cli.report import report
-from clearway.cli.status import status
-from clearway.cli.tokens import make_token
-from clearway.cli.walltime import walltime_app
-from clearway.cli.walltime_advice import walltime_advice
+from clearway.cli.walltime import advice, walltime_app
 from clearway.config.configuration import Config, Mode, load_config
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ConfigError
@@ -81,7 +74,7 @@ app.command(rich_help_panel=STUDY, context_settings=_SBATCHS)(preview)
 app.add_typer(walltime_app, name="walltime", rich_help_panel=STUDY)
 walltime_app.command("submit", context_settings={"allow_interspersed_args": False})(walltime_chain.submit)
 walltime_app.command("status")(walltime_chain.status)
-walltime_app.command("advice")(walltime_advice)
+walltime_app.command("advice")(advice)
 app.command(rich_help_panel=DAEMON)(init)
 app.command(rich_help_panel=DAEMON)(doctor)
 app.command("token", rich_help_panel=DAEMON)(make_token)
@@ -195,22 +188,22 @@ def plan(
         complain("plan: give either --problem FILE or --nodes N")
         raise typer.Exit(BAD_INPUT)
     if problem is not None:
-        raise typer.Exit(run_plan_file(problem, planner, output.value))
+        raise typer.Exit(run_plan_file(problem, planner, output))
     try:
         delay_s = parse_duration_s(max_delay)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if has_api(site) and not explain:
         with source(site) as asked:
-            plan_view.what_if(asked.what_if(nodes or 0, delay_s, partition), output.value)
+            eviction_view.what_if(asked.what_if(nodes or 0, delay_s, partition), output)
         return
-    from clearway.cli import dry_run  # noqa: PLC0415 - see serve
+    from clearway.cli import database  # noqa: PLC0415 - see serve
     from clearway.cli.explain import show_dry_run  # noqa: PLC0415
 
     settings = configuration(site.config)
     with errors():
-        answer = dry_run.eviction(settings, nodes or 0, delay_s, partition)
-        show_dry_run(settings, answer, output.value, explain=explain)
+        answer = database.plan_eviction(settings, nodes or 0, delay_s, partition)
+        show_dry_run(settings, answer, output, explain=explain)
 
 
 @app.command(rich_help_panel=LOOK)
@@ -220,7 +213,7 @@ def explain(eviction_id: EvictionId, output: OutputOption = Output.TABLE, *, sit
     from clearway.cli.explain import show  # noqa: PLC0415 - see serve
 
     with source(site) as asked:
-        show(asked.eviction(eviction_id), asked.explanation(eviction_id), output.value)
+        show(asked.eviction(eviction_id), asked.explanation(eviction_id), output)
 
 
 @app.command(rich_help_panel=DECIDE)

@@ -1,54 +1,78 @@
-"""The source of a machine that reaches the database: what the daemon has stored, in the form of the REST API."""
+"""What the commands read and ask on a machine that reaches the database, in the form of the REST API.
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+What the daemon would decide is found out on a fresh snapshot; nothing is done.
+"""
 
-from clearway.api import audit_schemas, schemas, views
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from clearway.api import report_schemas, schemas, views
 from clearway.api.plan_schemas import ExplanationView, VerdictView
-from clearway.api.report_schemas import ReportView, report_view
-from clearway.api.status import read_status
+from clearway.api.report_schemas import ReportView
 from clearway.api.status_schemas import StatusView
-from clearway.cli import dry_run
+from clearway.api.views import read_status
+from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
+from clearway.cli import asker
 from clearway.config.configuration import Config
-from clearway.drain.request import DrainRequest
+from clearway.drain.plan import plan_drain
+from clearway.drain.request import DrainRequest, chosen_nodes
+from clearway.drain.rolling import preview
+from clearway.eligibility.context import PlanningContext
+from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.history import read_history
-from clearway.estimates.run_times import RunKey, advice_on, sentence
+from clearway.estimates.run_times import RunKey
+from clearway.execution.node_hold import not_ours_to_drain
 from clearway.model.audit import AuditKind, AuditRow
+from clearway.model.clock import SystemClock
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError, DrainError
-from clearway.model.operations import STATE_GROUPS, EvictionState, OperationKind
-from clearway.model.orders import MoveKind
+from clearway.model.operations import STATE_GROUPS, EvictionState
+from clearway.model.orders import DrainOrder, MoveKind
+from clearway.model.plan import NoPlan, Plan
 from clearway.model.requests import RequestKind
-from clearway.model.urgent_report import MOST_CASES
-from clearway.preemption.report import report
+from clearway.preemption.detection import imagined, usual_partition
+from clearway.preemption.plan import decide
+from clearway.relocation.controller import jobs_left
+from clearway.relocation.plan import plan_moves
 from clearway.store.base import Store
+from clearway.telemetry.log import configure_logging
 
-_PAGE = 100
+_PAGE = 100  # entries of the audit trail
+
+
+def plan_eviction(config: Config, nodes: int, max_delay_s: float, partition: str | None) -> Plan | NoPlan:
+    """For an urgent job that does not exist. Earlier preemptions do not count: the question needs no database."""
+    context = _fresh(config)
+    partition = partition or usual_partition(context.snapshot, config.preemptors)
+    return decide(imagined(nodes, max_delay_s, (partition,), context.now), context, open_planner(config))
+
+
+def _fresh(config: Config) -> PlanningContext:
+    configure_logging("text", quiet=True)  # standard output is for the answer alone
+    with closing(open_backend(config, SystemClock())) as backend:
+        snapshot = backend.snapshot()
+    return PlanningContext(snapshot=snapshot, config=config, now=snapshot.taken_at, actions=checkpointer_actions())
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Implements ``cli.source.Source``. Whoever may read the database sees everything in it."""
+    """What commands ask of ``clearway.client.Client``. Whoever may read the database sees everything in it."""
 
     store: Store
     config: Config
-    actor: str
-    now: Callable[[], datetime]
 
     def status(self) -> StatusView:
-        return read_status(self.store, self.now(), self.config.daemon)
+        return read_status(self.store, asker.now(), self.config.daemon)
 
     def evictions(self, state: str | None, limit: int) -> schemas.EvictionList:
         states = None if state is None else STATE_GROUPS.get(state) or (EvictionState(state),)
         found = self.store.evictions(states=states, limit=limit + 1)
-        items = tuple(views.eviction_summary(each, schemas.EvictionSummary) for each in found[:limit])
-        return schemas.EvictionList(items=items, next_offset=limit if len(found) > limit else None)
+        return views.page(schemas.EvictionList, found, views.summary, limit)
 
     def promises(self, limit: int) -> schemas.EvictionList:
-        found = self.store.evictions(kind=OperationKind.PROMISE, limit=limit + 1)
-        items = tuple(views.eviction_summary(each, schemas.EvictionSummary) for each in found[:limit])
-        return schemas.EvictionList(items=items, next_offset=limit if len(found) > limit else None)
+        return views.promise_list(self.store, limit)
 
     def eviction(self, eviction_id: int) -> schemas.EvictionView:
         return views.eviction_view(self.store.eviction(eviction_id), self.store)
@@ -70,74 +94,90 @@ class Database:
         return views.explanation_view(eviction_id, found.plan, explained)
 
     def leaders(self, limit: int) -> schemas.LeaderList:
-        found = self.store.leaders(limit=limit + 1)
-        items = tuple(schemas.LeaderView.model_validate(each) for each in found[:limit])
-        return schemas.LeaderList(items=items, next_offset=limit if len(found) > limit else None)
+        return views.leader_list(self.store, limit)
 
     def calibration(self, limit: int) -> schemas.CalibrationView:
         history = read_history(self.store, self.config)
-        return views.calibration_view(history, history.keys, self.now(), limit, 0)
+        return views.calibration_view(history, history.keys, asker.now(), limit, 0)
 
     def report(self, since: str) -> ReportView:
-        now = self.now()
-        at = now - timedelta(seconds=parse_duration_s(since))
-        found = self.store.cases_since(at, MOST_CASES + 1)
-        return report_view(report(found[:MOST_CASES], at, now, more=len(found) > MOST_CASES))
+        return views.urgent_report(self.store, parse_duration_s(since), asker.now())
 
     def walltime_advice(self, user: str, name: str) -> schemas.WalltimeAdviceView:
-        found = advice_on(self.store.runs_of(RunKey(user, name)))
+        found = views.advice(user, name, self.store.runs_of(RunKey(user, name)))
         if found is None:
             raise ClearwayError(f"no job {name!r} of user {user!r} has been seen to end")
-        return schemas.WalltimeAdviceView(user=user, app=name, advice=sentence(found), **asdict(found))
+        return found
 
     def rolling_drains(self, limit: int) -> schemas.RollingList:
-        found = self.store.rolling_drains(limit=limit + 1)
-        items = tuple(views.view(schemas.RollingView, each, each.order) for each in found[:limit])
-        return schemas.RollingList(items=items, next_offset=limit if len(found) > limit else None)
+        return views.rolling_list(self.store, limit)
 
     def rolling_drain(self, rolling_id: int) -> schemas.RollingView:
         found = self.store.rolling_drain(rolling_id)
         if found is None:
             raise DrainError(f"no rolling drain {rolling_id}")
-        return views.view(schemas.RollingView, found, found.order)
+        return views.rolling_view(found)
 
-    def audit(self, limit: int, kind: AuditKind | None, actor: str | None) -> tuple[audit_schemas.AuditView, ...]:
-        found: list[audit_schemas.AuditView] = []
+    def audit(self, limit: int, kind: AuditKind | None, actor: str | None) -> tuple[report_schemas.AuditView, ...]:
+        found: list[report_schemas.AuditView] = []
         for row in self._trail():
             document = row.document()
             if (kind is None or document.get("kind") == kind) and (actor is None or document.get("actor") == actor):
-                found.append(audit_schemas.audit_view(row))
+                found.append(report_schemas.audit_view(row))
                 if len(found) == limit:
                     break
         return tuple(found)
 
     def _trail(self) -> Iterator[AuditRow]:
-        """Newest first."""
         before: int | None = None
         while page := self.store.audit_trail(limit=_PAGE, before=before):
             yield from page
             before = page[-1].sequence
 
-    def audit_check(self) -> audit_schemas.AuditCheckView:
-        return audit_schemas.AuditCheckView.model_validate(self.store.check_audit())
+    def audit_check(self) -> report_schemas.AuditCheckView:
+        return report_schemas.AuditCheckView.model_validate(self.store.check_audit())
 
     def what_if(self, nodes: int, max_delay_s: float, partition: str | None) -> schemas.WhatIfView:
-        return views.what_if_view(self.now(), dry_run.eviction(self.config, nodes, max_delay_s, partition))
+        return views.what_if_view(asker.now(), plan_eviction(self.config, nodes, max_delay_s, partition))
 
     def drain_what_if(self, wish: DrainRequest) -> schemas.WhatIfView:
-        return views.what_if_view(self.now(), dry_run.drain(self.config, self.store, wish, self.actor))
+        order, context = self._order(wish)
+        why = not_ours_to_drain(order.nodes, context.snapshot)
+        if why:
+            raise DrainError(why)
+        return views.what_if_view(asker.now(), plan_drain(order, context, open_planner(self.config)))
 
     def rolling_what_if(self, wish: DrainRequest) -> schemas.RollingWhatIf:
-        found = dry_run.rolling_drain(self.config, self.store, wish, self.actor)
-        return views.view(schemas.RollingWhatIf, found, taken_at=self.now(), skipped=dict(found.skipped))
+        """The batches, if the cluster stayed as it is."""
+        order, context = self._order(wish)
+        planner = open_planner(self.config)
+        found = preview(order, wish.rolling or 1, context.snapshot, lambda each: plan_drain(each, context, planner))
+        return views.view(schemas.RollingWhatIf, found, taken_at=asker.now(), skipped=dict(found.skipped))
 
     def moves_what_if(self, kind: MoveKind) -> schemas.WhatIfView:
-        return views.what_if_view(self.now(), dry_run.moves(kind, self.config, self.store, self.actor))
+        context = self._informed()
+        jobs = jobs_left(kind, self.store, self.config, context.now)
+        return views.what_if_view(asker.now(), plan_moves(kind, context, jobs=jobs, actor=asker.actor()))
+
+    def _order(self, wish: DrainRequest) -> tuple[DrainOrder, PlanningContext]:
+        wish.check_times(datetime.now(UTC))
+        context = self._informed()
+        return wish.order(chosen_nodes(wish.nodes, context.snapshot), asker.actor()), context
+
+    def _informed(self) -> PlanningContext:
+        """A fresh look at the cluster, with what the daemon knows."""
+        fresh = _fresh(self.config)
+        return replace(
+            fresh,
+            preempted=self.store.preemption_counts(job.job_id for job in fresh.snapshot.jobs if job.state.holds_nodes),
+            under_way=under_way_by(self.store.open_evictions()),
+            history=read_history(self.store, self.config),
+        )
 
     def ask(
         self, kind: RequestKind, eviction_id: int | None = None, *, document: str = "", rolling_id: int | None = None
     ) -> int:
-        return self.store.add_request(kind, eviction_id, self.actor, self.now(), document, rolling_id)
+        return self.store.add_request(kind, eviction_id, asker.actor(), asker.now(), document, rolling_id)
 
     def request(self, request_id: int) -> schemas.RequestView:
         found = self.store.request(request_id)

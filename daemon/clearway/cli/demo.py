@@ -1,39 +1,93 @@
 """``clearway simulate-cluster``: the daemon at work on a simulated Theta, step by step.
 
-The same loop, store and REST API as ``clearway serve``; only the cluster and its clock are simulated.
+The same loop, store and REST API as ``clearway serve``; only the cluster and its clock are simulated. A second terminal
+talks to it by a configuration, a token, and a file that exports both.
 """
 
+import json
+import shlex
 import signal
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from rich.console import Console, Group
 from rich.text import Text
 
 from clearway import bootstrap
 from clearway.api.plan_schemas import WholePlanView
-from clearway.api.tokens import Tokens
+from clearway.api.tokens import Tokens, new_token
 from clearway.api.views import plan_view
 from clearway.cli import render
-from clearway.cli.demo_files import DemoFiles
+from clearway.cli.asker import actor
 from clearway.cli.eviction_view import curve_table, verdict_table
 from clearway.config.configuration import Mode
+from clearway.eligibility.authorization import user_of
 from clearway.model.clock import ScaledClock
 from clearway.model.cluster import JobState
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError
 from clearway.model.operations import Eviction, EvictionState, Operation, PreemptionState
 from clearway.model.problem import Action, Candidate
+from clearway.model.requests import Role
 from clearway.service import server
 from clearway.simulation import theta
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.jobs import Program
 from clearway.telemetry.log import configure_logging
+
+
+class DemoFiles:
+    """Files in a folder that is this user's alone, and goes when the demo ends."""
+
+    def __init__(self, folder: Path, port: int, mode: Mode) -> None:
+        self._folder = folder
+        user = user_of(actor())
+        self._token, entry = new_token(user, Role.ADMIN, None)
+        self.tokens = folder / "tokens"
+        self.tokens.touch(mode=0o600)
+        self.tokens.write_text(entry.line + "\n")
+        self.config = theta.demo_config(folder, user, port, mode)
+
+    def write(self, address: str) -> Path:
+        """The file to source, for the daemon that listens at this address."""
+        config = self._folder / "clearway.toml"
+        document = self.config.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        document["api"]["port"] = urlsplit(address).port  # 0 took any free one
+        config.write_text(toml(document))
+        # Over REST the daemon's own clock counts: it stands still while a plan waits for approval.
+        exports = {
+            "CLEARWAY_CONFIG": str(config),
+            "CLEARWAY_URL": address,
+            "CLEARWAY_TOKEN": self._token,
+            "API": f"{address}/api/v1",
+        }
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
+        programs = Path(sys.executable).parent
+        if (programs / "clearway").exists():  # this one, wherever another is installed
+            lines.append(f"export PATH={shlex.quote(str(programs))}:$PATH")
+        found = self._folder / "env"
+        found.touch(mode=0o600)
+        found.write_text("\n".join(lines) + "\n")
+        return found
+
+
+def toml(document: Mapping[str, Any]) -> str:
+    """Tables of plain values, and lists of such tables. What JSON writes of them, TOML reads."""
+    lines = []
+    for name, content in document.items():
+        tables, head = (content, f"[[{name}]]") if isinstance(content, list) else ([content], f"[{name}]")
+        for table in tables:
+            lines += [head, *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n"
+
 
 _LIMIT_S = 50.0  # of real time at 60 simulated seconds a second; --once promises to end within a minute
 _LOOK_EVERY_S = 0.05
@@ -206,7 +260,7 @@ class Story:
         return newest
 
     def remember(self, candidates: Iterable[Candidate]) -> None:
-        """A later plan for the same urgent job has no candidates that have left for an earlier one."""
+        """Keep what killing each job would lose: a later plan does not have those that have left for an earlier one."""
         for candidate in candidates:
             lost = [option.lost_work_node_s for option in candidate.options if option.action is Action.KILL]
             self._if_killed.setdefault(candidate.job_id, sum(lost))

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from clearway import __version__
-from clearway.cli import launcher, options, render
+from clearway.cli import asker, launcher, options, render
 from clearway.config.configuration import load_config
 from clearway.doctor.case import Asked, Case
 from clearway.doctor.examination import examine
@@ -60,7 +60,7 @@ def doctor(
         launcher=launcher_path,
         launcher_sum=_sum(),
     )
-    user = options.user()
+    user = asker.user()
     case = Case(settings, asked, user)
     found = _document(config, case) if output is options.Output.JSON else _page(config, case, output)
     raise typer.Exit(options.FAILED if any(each.state is State.FAULT for each in found) else 0)
@@ -90,7 +90,7 @@ def _document(config: Path, case: Case) -> list[Finding]:
 
 def _page(config: Path, case: Case, output: options.Output) -> list[Finding]:
     """Line by line as it is found: a job takes its time."""
-    out = render.console(output.value)
+    out = render.console(output)
     out.print(Text(render.visible(f"Clearway {__version__}, {config}, tried as {case.user}")))
     found: list[Finding] = []
     for each in examine(case):

@@ -1,4 +1,4 @@
-"""``clearway drain``, ``undrain``, ``rolling``, ``compact`` and ``promote``."""
+"""``clearway drain``, ``undrain``, ``rolling``, ``compact``, ``promote``, ``promise`` and ``promises``."""
 
 import time
 from collections.abc import Callable
@@ -9,15 +9,15 @@ from typing import Annotated, NoReturn
 import typer
 from pydantic import BaseModel
 
-from clearway.api.schemas import EvictionView, RequestView, RollingView
-from clearway.cli import options, plan_view, render, rolling_view
-from clearway.cli.source import Source
+from clearway.api.schemas import EvictionList, EvictionView, RequestView, RollingView
+from clearway.cli import asker, eviction_view, options, render
+from clearway.cli.render import NARROW, Columns, answer, console, listing, print_document, when
 from clearway.drain.request import MOST_AT_ONCE, DrainRequest, UndrainRequest, new_request
-from clearway.model.durations import parse_duration_s
+from clearway.model.durations import format_duration, parse_duration_s
 from clearway.model.operations import EvictionState
-from clearway.model.orders import MoveKind, Parallel
+from clearway.model.orders import MoveKind, Parallel, TurnState
 from clearway.model.requests import RequestKind
-from clearway.model.rolling import TurnState
+from clearway.promise.request import PromiseRequest
 from clearway.store.base import LARGEST_ID
 
 rolling_app = options.commands("Drains of a few nodes at a time: clearway drain --rolling.")
@@ -55,12 +55,10 @@ def drain_nodes(
         typer.Option("--wait", help="Return when the nodes are empty; with --rolling, when the last node is back."),
     ] = False,
     dry_run: DryRunOption = False,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
+    look: options.Look = options.LOOKING,
 ) -> None:
     """Empty nodes without losing work: nothing new starts there, and their jobs are saved and go on elsewhere."""
-    now = options.now()
+    now = asker.now()
     with options.errors():
         wish = new_request(
             DrainRequest,
@@ -73,59 +71,44 @@ def drain_nodes(
             rolling=rolling,
         )
     if dry_run:
-        _dry_run(wish, site, output)
-    _order(RequestKind.DRAIN, site, output, _emptied if wait else None, wish.model_dump_json())
+        _dry_run(wish, look)
+    _order(RequestKind.DRAIN, look, _emptied if wait else None, wish.model_dump_json())
 
 
 @options.with_options
 def undrain(
-    nodes: Annotated[str, typer.Argument(help="Nodes, as for drain.")],
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
+    nodes: Annotated[str, typer.Argument(help="Nodes, as for drain.")], look: options.Look = options.LOOKING
 ) -> None:
     """Let nodes take jobs again that `clearway drain` has emptied."""
     with options.errors():
         wish = new_request(UndrainRequest, nodes=nodes)
-    _order(RequestKind.UNDRAIN, site, output, document=wish.model_dump_json())
+    _order(RequestKind.UNDRAIN, look, document=wish.model_dump_json())
 
 
 @options.with_options
-def compact(
-    wait: WaitOption = False,
-    dry_run: DryRunOption = False,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
-) -> None:
+def compact(wait: WaitOption = False, dry_run: DryRunOption = False, look: options.Look = options.LOOKING) -> None:
     """Move jobs off the emptiest nodes onto others that are partly used, so that whole nodes become empty."""
     if dry_run:
-        _dry_run(MoveKind.COMPACTION, site, output)
-    _order(RequestKind.COMPACT, site, output, _arrived if wait else None)
+        _dry_run(MoveKind.COMPACTION, look)
+    _order(RequestKind.COMPACT, look, _arrived if wait else None)
 
 
 @options.with_options
-def promote(
-    wait: WaitOption = False,
-    dry_run: DryRunOption = False,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
-) -> None:
+def promote(wait: WaitOption = False, dry_run: DryRunOption = False, look: options.Look = options.LOOKING) -> None:
     """Move jobs from lower-ranked nodes to free higher-ranked ones, and off scarce nodes that they do not need."""
     if dry_run:
-        _dry_run(MoveKind.PROMOTION, site, output)
-    _order(RequestKind.PROMOTE, site, output, _arrived if wait else None)
+        _dry_run(MoveKind.PROMOTION, look)
+    _order(RequestKind.PROMOTE, look, _arrived if wait else None)
 
 
-def _dry_run(wish: DrainRequest | MoveKind, site: options.Site, output: options.Output) -> NoReturn:
-    with options.source(site) as asked:
+def _dry_run(wish: DrainRequest | MoveKind, look: options.Look) -> NoReturn:
+    with options.source(look.site) as asked:
         if isinstance(wish, DrainRequest) and wish.rolling is not None:
             batches = asked.rolling_what_if(wish)
-            plan_view.rolling(batches, output.value)
+            eviction_view.batches(batches, look.output)
             raise typer.Exit(options.FAILED if batches.skipped else 0)
         found = asked.moves_what_if(wish) if isinstance(wish, MoveKind) else asked.drain_what_if(wish)
-    plan_view.what_if(found, output.value)
+    eviction_view.what_if(found, look.output)
     raise typer.Exit(0 if found.feasible else options.FAILED)
 
 
@@ -134,18 +117,17 @@ Ended = tuple[EvictionView | RollingView, bool]  # what has ended, and whether a
 
 def _order(
     kind: RequestKind,
-    site: options.Site,
-    output: options.Output,
-    ended: Callable[[Source, RequestView], Ended | None] | None = None,
+    look: options.Look,
+    ended: Callable[[options.Source, RequestView], Ended | None] | None = None,
     document: str = "",
 ) -> NoReturn:
     """Ask for it and print what came of it; first wait for its end where ``ended`` looks for that."""
-    quiet = output is options.Output.JSON
-    request = options.ask(kind, site, document=document, quiet=quiet)
+    quiet = look.output is options.Output.JSON
+    request = options.ask(kind, look.site, document=document, quiet=quiet)
     told: BaseModel = request
     good = not options.refused(request)
     if good and ended is not None and (request.eviction_id or request.rolling_id) is not None:
-        with options.source(site) as asked:
+        with options.source(look.site) as asked:
             while (found := ended(asked, request)) is None:
                 time.sleep(_POLL_S)
         told, good = found
@@ -169,7 +151,7 @@ def point_in_time(text: str, now: datetime) -> datetime:
     raise typer.BadParameter(f"must be a duration (30m), a time (18:30) or a date, not {text[:40]!r}")
 
 
-def _emptied(asked: Source, request: RequestView) -> Ended | None:
+def _emptied(asked: options.Source, request: RequestView) -> Ended | None:
     """When the nodes are empty or the drain has ended without; of a rolling one, when its last turn is over."""
     if request.eviction_id is None:
         rolling = asked.rolling_drain(request.rolling_id or 0)
@@ -180,7 +162,7 @@ def _emptied(asked: Source, request: RequestView) -> Ended | None:
     return (e, empty) if empty or e.state.terminal else None
 
 
-def _arrived(asked: Source, request: RequestView) -> Ended | None:
+def _arrived(asked: options.Source, request: RequestView) -> Ended | None:
     """When the jobs have arrived, or it has ended without."""
     e = asked.eviction(request.eviction_id or 0)
     return (e, e.state is EvictionState.COMPLETED) if e.state.terminal else None
@@ -190,29 +172,23 @@ def _arrived(asked: Source, request: RequestView) -> Ended | None:
 @options.with_options
 def list_rolling(
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of rolling drains, newest first.")] = 20,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
+    look: options.Look = options.LOOKING,
 ) -> None:
     """List rolling drains, newest first."""
-    with options.source(site) as asked:
-        rolling_view.several(asked.rolling_drains(limit), output.value)
+    with options.source(look.site) as asked:
+        eviction_view.rolling_drains(asked.rolling_drains(limit), look.output)
 
 
 @rolling_app.command("show")
 @options.with_options
 def show_rolling(
-    rolling_id: RollingId,
-    watch: options.WatchOption = False,
-    output: options.OutputOption = options.Output.TABLE,
-    *,
-    site: options.Site,
+    rolling_id: RollingId, watch: options.WatchOption = False, look: options.Look = options.LOOKING
 ) -> None:
     """One rolling drain: the turn of each node, and why nodes were skipped."""
 
     def shown() -> None:
-        with options.source(site) as asked:
-            rolling_view.one(asked.rolling_drain(rolling_id), output.value)
+        with options.source(look.site) as asked:
+            eviction_view.rolling_drain(asked.rolling_drain(rolling_id), look.output)
 
     options.watched(shown, watch=watch)
 
@@ -222,3 +198,78 @@ def show_rolling(
 def cancel_rolling(rolling_id: RollingId, *, site: options.Site) -> None:
     """Begin no more of its drains and cancel what is not empty yet; empty nodes stay until `clearway undrain`."""
     options.ask(RequestKind.CANCEL_ROLLING, site, rolling_id=rolling_id)
+
+
+@options.with_options
+def promise(
+    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many nodes shall be free.")] = None,
+    at: Annotated[str | None, typer.Option(help="From when on: 2026-03-01T18:30, 18:30 or 2h (from now).")] = None,
+    duration: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="For how long, such as 8h.")] = None,
+    user: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A user whose jobs may run on them; may be repeated.")
+    ] = None,
+    partition: Annotated[
+        str, typer.Option(metavar="NAME", help="Whose nodes; may be left out if it is the only one.")
+    ] = "",
+    reason: Annotated[str, typer.Option(help="Why: one line.")] = "",
+    cancel: Annotated[
+        int | None, typer.Option(min=1, max=LARGEST_ID, metavar="NUMBER", help="Cancel this promise instead.")
+    ] = None,
+    look: options.Look = options.LOOKING,
+) -> None:
+    """Have nodes free from a time on, at the least loss of other jobs' work.
+
+    Jobs of the named users run there with the reservation that `clearway promises` shows.
+    """
+    if cancel is not None:
+        if any(given is not None for given in (nodes, at, duration, user)):
+            raise typer.BadParameter("--cancel goes alone")
+        options.ask(RequestKind.CANCEL, look.site, cancel)
+        return
+    if nodes is None or at is None or duration is None or not user:
+        raise typer.BadParameter("--nodes, --at, --for and --user are needed")
+    duration_s = options.duration_s(duration, "--for")
+    with options.errors(options.BAD_INPUT):
+        wish = new_request(
+            PromiseRequest,
+            nodes=nodes,
+            partition=partition,
+            at=point_in_time(at, asker.now()),
+            duration_s=duration_s,
+            users=tuple(user),
+            reason=reason,
+        )
+    quiet = look.output is options.Output.JSON
+    request = options.ask(RequestKind.PROMISE, look.site, document=wish.model_dump_json(), quiet=quiet)
+    if quiet:
+        print_document(request)
+        raise typer.Exit(options.FAILED if options.refused(request) else 0)
+
+
+@options.with_options
+def promises(
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of promises, newest first.")] = 20,
+    look: options.Look = options.LOOKING,
+) -> None:
+    """List promised nodes, newest first; `clearway evictions show NUMBER` has more of each."""
+    with options.source(look.site) as asked:
+        _show_promises(asked.promises(limit), look.output)
+
+
+def _show_promises(found: EvictionList, output: str) -> None:
+    columns: Columns = {
+        ">no.": lambda e: e.eviction_id,
+        "state": lambda e: e.state.value,
+        ">nodes": lambda e: e.promise.nodes,
+        "from": lambda e: when(e.promise.at),
+        "for": lambda e: format_duration((e.promise.until - e.promise.at).total_seconds()),
+        "users": lambda e: ",".join(e.promise.users),
+        "reservation": lambda e: e.promise.reservation,
+        "by": lambda e: f"calendar: {e.promise.event}" if e.promise.event else e.promise.actor,
+        "on": lambda e: e.promise.chosen,
+        "outcome": lambda e: e.outcome,
+    }
+    if console(output).width < NARROW:  # then what a user of the nodes needs
+        columns["from"] = lambda e: f"{e.promise.at.astimezone():%m-%d %H:%M}"
+        del columns["users"], columns["by"], columns["on"]
+    answer(found, output, lambda: listing(found.items, columns) if found.items else "There are none.")

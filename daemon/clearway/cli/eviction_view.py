@@ -1,28 +1,38 @@
-"""How evictions, drains and moves are shown: tables for people, the answers of REST for programs."""
+"""How evictions, drains, moves and plans are shown: tables for people, the answers of REST for programs."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from clearway.api.plan_schemas import ChosenPointView, CurvePointView, CurveView, VerdictView
-from clearway.api.schemas import EvictionList, EvictionSummary, EvictionView, PreemptionView, StepView
-from clearway.cli.render import NARROW, Columns, console, listing, node_hours, print_document, table, visible, when
+from clearway.api.plan_schemas import ChosenPointView, CurvePointView, CurveView, VerdictView, WholePlanView
+from clearway.api.schemas import (
+    DrainView,
+    EvictionList,
+    EvictionSummary,
+    EvictionView,
+    PreemptionView,
+    RollingList,
+    RollingView,
+    RollingWhatIf,
+    StepView,
+    WhatIfView,
+)
+from clearway.cli.render import NARROW, Columns, answer, console, listing, node_hours, table, visible, when
 from clearway.model.durations import format_duration
+from clearway.model.orders import TurnState
 from clearway.model.plan import Choice
-from clearway.slurm.parse.hostlist import compress, expand
+from clearway.slurm.parse.hostlist import compress, expand, short
 
 _BAR = 40  # characters
 _EXEMPT_SHOWN = 30
 
 
-def several(found: EvictionList, output: str) -> None:
-    if output == "json":
-        print_document(found)
-        return
-    console(output).print(summaries(found.items, output) if found.items else "There are none.")
+def evictions(found: EvictionList, output: str) -> None:
+    answer(found, output, lambda: summaries(found.items, output) if found.items else "There are none.")
 
 
 def summaries(found: Sequence[EvictionSummary], output: str, title: str = "") -> Table:
@@ -69,7 +79,7 @@ def purpose(e: EvictionSummary) -> str:
     return f"to drain {e.drain.nodes} for {e.drain.actor}"
 
 
-def one(e: EvictionView, verdicts: Sequence[VerdictView], steps: Sequence[StepView], output: str) -> None:
+def eviction(e: EvictionView, verdicts: Sequence[VerdictView], steps: Sequence[StepView], output: str) -> None:
     out, plan = console(output), e.plan
     out.print(visible(f"Eviction {e.eviction_id} {purpose(e)}: {e.state.value}. {e.outcome}".rstrip()))
     if e.replaced_by is not None:
@@ -138,7 +148,6 @@ def curve_table(curve: CurveView, chosen: ChosenPointView | None) -> Table:
 
 
 def _cost(point: CurvePointView) -> tuple[object, ...]:
-    """Points of equal cost are one line."""
     return point.feasible, point.lost_work_node_s, point.return_node_s, point.checkpoint_s, point.preemptees
 
 
@@ -156,3 +165,76 @@ def verdict_table(verdicts: Sequence[VerdictView], names: Mapping[str, str]) -> 
     if more > 0:
         made.add_row("...", "", f"and {more} more exempt jobs (-o json shows all)")
     return made
+
+
+def what_if(found: WhatIfView, output: str) -> None:
+    answer(found, output, lambda: Group(*_would_be(found)))
+
+
+def _would_be(answer: WhatIfView) -> Iterator[RenderableType]:
+    plan = answer.plan
+    if plan is None:
+        yield visible(f"Not possible: {answer.why}.")
+    elif answer.drain is not None:
+        yield visible(_headline(answer.drain, plan)) + "\n"
+    if answer.budget:
+        yield visible(f"It would wait for an operator's approval: {answer.budget}.") + "\n"
+    if answer.curve is not None:
+        yield from (curve_table(answer.curve, plan.chosen if plan else None), "")
+    reasons: tuple[VerdictView, ...] = plan.verdicts if plan else answer.verdicts
+    if reasons:
+        yield verdict_table(reasons, {each.job_id: each.display_id for each in plan.chosen.actions} if plan else {})
+
+
+def _headline(drain: DrainView, plan: WholePlanView) -> str:
+    jobs, nodes = plan.chosen.preemptees, short(expand(drain.nodes))
+    if drain.move is not None:
+        move = drain.move
+        emptied = f"{nodes} would become empty; " if drain.nodes else ""
+        balance = f"gain {move.gain_node_s / 3_600:.2f} node-hours, cost {move.cost_node_s / 3_600:.2f}"
+        return f"{move.kind.value.capitalize()}: {jobs} job(s) would move; {emptied}{balance}."
+    if not plan.verdicts:
+        return f"No job is on {nodes}: nothing would have to leave."
+    return f"{jobs} job(s) would leave {nodes}; saving them takes {format_duration(plan.chosen.checkpoint_s or 0)}."
+
+
+def batches(found: RollingWhatIf, output: str) -> None:
+    made = table(">batch", "nodes", ">jobs", ">saving takes")
+    for number, batch in enumerate(found.batches, 1):
+        made.add_row(number, batch.nodes, batch.jobs, format_duration(batch.checkpoint_s))
+    skipped = [visible(f"Skipped: {name}: {why}.") for name, why in found.skipped.items()]
+    answer(found, output, lambda: Group(made if found.batches else "No node could be emptied.", *skipped))
+
+
+def rolling_drains(found: RollingList, output: str) -> None:
+    columns: Columns = {
+        ">no.": lambda each: each.rolling_id,
+        "state": lambda each: each.state.value,
+        "nodes": lambda each: compress(turn.node for turn in each.turns),
+        ">at once": lambda each: each.at_once,
+        "ordered": lambda each: f"{each.created_at.astimezone():%m-%d %H:%M}",
+        "turns": turns,
+        "outcome": lambda each: each.outcome,
+    }
+    answer(found, output, lambda: listing(found.items, columns) if found.items else "There are none.")
+
+
+def rolling_drain(found: RollingView, output: str) -> None:
+    reason = f": {found.reason}" if found.reason else ""
+    head = (
+        f"Rolling drain {found.rolling_id} of {len(found.turns)} node(s), {found.at_once} at once, "
+        f"for {found.actor}{reason}; ordered {when(found.created_at)}."
+    )
+    groups: defaultdict[tuple[TurnState, str, int | None], list[str]] = defaultdict(list)
+    for turn in found.turns:
+        groups[turn.state, turn.note, turn.drain_id].append(turn.node)
+    made = table("nodes", "turn", ">drain", "why")
+    for (state, note, drain_id), names in groups.items():
+        made.add_row(compress(names), state.value, drain_id or "", note)
+    standing = visible(f"{found.state.value}: {turns(found)}. {found.outcome}")
+    answer(found, output, lambda: Group(visible(head), standing, made))
+
+
+def turns(rolling: RollingView) -> str:
+    counts = Counter(turn.state for turn in rolling.turns)
+    return ", ".join(f"{counts[state]} {state.value}" for state in TurnState if counts[state])

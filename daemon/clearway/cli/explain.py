@@ -10,7 +10,7 @@ from clearway.api.plan_schemas import AlternativeView, CostView, ExplanationView
 from clearway.api.schemas import EvictionView
 from clearway.api.views import explanation_view, what_if_view
 from clearway.bootstrap import open_planner
-from clearway.cli import eviction_view, options, plan_view, render
+from clearway.cli import asker, eviction_view, render
 from clearway.config.configuration import Config
 from clearway.model.clock import SystemClock
 from clearway.model.durations import format_duration
@@ -23,7 +23,6 @@ _NODE_HOURS = ">node-h lost"
 
 
 def show(found: EvictionView, explanation: ExplanationView, output: str) -> None:
-    """Of an eviction, as a table for people or as JSON."""
     if output == "json":
         render.print_document(explanation)
         return
@@ -37,10 +36,10 @@ def show(found: EvictionView, explanation: ExplanationView, output: str) -> None
 
 
 def show_dry_run(config: Config, answer: Plan | NoPlan, output: str, *, explain: bool) -> None:
-    """A plan that nothing follows from; explained within the time that the daemon would take for that as well."""
-    shown = what_if_view(options.now(), answer)
+    """A plan that is not carried out, explained within the time that the daemon would take for that."""
+    shown = what_if_view(asker.now(), answer)
     if isinstance(answer, NoPlan) or shown.plan is None or not explain:
-        plan_view.what_if(shown, output)
+        eviction_view.what_if(shown, output)
         return
     clock = SystemClock()
     ends = clock.monotonic() + config.planning.explanation_time
@@ -50,7 +49,7 @@ def show_dry_run(config: Config, answer: Plan | NoPlan, output: str, *, explain:
         document = shown.model_dump(mode="json") | {"explanation": explanation.model_dump(mode="json")}
         render.print_json(document)
         return
-    plan_view.what_if(shown, output)
+    eviction_view.what_if(shown, output)
     names = {job.job_id: job.display_id for job in answer.leaving}
     render.console(output).print(Group("", tables(shown.plan, explanation, names)))
 

@@ -4,6 +4,7 @@ import functools
 import re
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +13,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from clearway.api.filters import JOB_ID
-from clearway.api.job_schemas import IfUrgentView, JobOperationView, JobRole, JobView, SavingView
+from clearway.api.forms import JOB_ID
+from clearway.api.job_schemas import JobOperationView, JobRole, JobView, SavingView, WayView
+from clearway.api.plan_schemas import ActionView, WholePlanView
 from clearway.api.schemas import PreemptionView, RequestView, WhatIfView
 from clearway.cli import options, render, sbatch
 from clearway.client import ApiError, Client
@@ -22,7 +24,7 @@ from clearway.model.errors import ClearwayError, RequestError
 from clearway.model.operations import OperationKind
 from clearway.model.plan import node_hours
 from clearway.model.problem import Action
-from clearway.model.save_test import SaveTestEnd
+from clearway.model.records import SaveTestEnd
 
 _JOB = "id of the job: Slurm's own number, or 123_4 for a task of an array"
 _LONGEST_TEST_S = 3_700.0  # a little more than the daemon waits at the most
@@ -51,60 +53,64 @@ def job(
         if output is options.Output.JSON:
             print(found.model_dump_json(indent=2))
             return
-        render.console(output.value).print(Group(*_told(found)))
+        render.console(output).print(Group(*_told(found)))
 
 
-def _told(found: JobView) -> list[RenderableType]:
+def _told(found: JobView) -> Iterator[RenderableType]:
+    yield from map(_plain, _standing(found))
+    yield from _if_an_urgent_job_came(found)
+    if found.saving is not None:
+        yield from ("", *_saving(found.saving))
+    yield from (
+        _plain(f"Tested {render.when(each.asked_at)}: {each.sentence}.") for each in found.tests if each.sentence
+    )
+    if found.operations:
+        yield from ("", _story(found.operations))
+        for each in found.operations:
+            yield from _details(each)
+    elif found.state is not None:
+        yield from ("", _plain("Clearway has had nothing to do with it so far."))
+    if found.next_offset is not None:
+        yield _plain("Older ones are told by REST (offset).")
+
+
+def _standing(found: JobView) -> Iterator[str]:
     state = "no longer in the queue" if found.state is None else found.state.value
     where = f" on {found.node_names}" if found.node_names else ""
     name = f" ({found.name})" if found.name else ""
-    head = f"Job {found.display_id}{name} of {found.user}: {state}{where}."
-    lines: list[RenderableType] = [_plain(head)]
+    yield f"Job {found.display_id}{name} of {found.user}: {state}{where}."
     if found.urgent:
-        lines.append(_plain(f"It is an urgent job, by {found.urgent}."))
+        yield f"It is an urgent job, by {found.urgent}."
     if found.waiting is not None:
         left = "has passed" if found.waiting.left_s < 0 else f"in {format_duration(found.waiting.left_s)}"
-        lines.append(_plain(f"It should run by {render.when(found.waiting.deadline)} ({left})."))
+        yield f"It should run by {render.when(found.waiting.deadline)} ({left})."
     if found.doing:
-        lines.append(_plain(found.doing))
-    if found.if_urgent is not None:
-        lines += ["", _plain(f"If an urgent job came now: {_small(found.if_urgent.sentence)}")]
-        if not found.if_urgent.may_leave and found.would_lose_node_s:
-            lost = node_hours(found.would_lose_node_s)
-            lines.append(_plain(f"Without a checkpoint {lost} would be lost."))
-        lines += _ways(found.if_urgent)
-    if found.saving is not None:
-        lines += ["", *_saving(found.saving)]
-    for each in found.tests:
-        if each.sentence:
-            lines.append(_plain(f"Tested {render.when(each.asked_at)}: {each.sentence}."))
-    if found.operations:
-        lines += ["", _story(found.operations)]
-        lines += [part for each in found.operations for part in _details(each)]
-    elif found.state is not None:
-        lines += ["", _plain("Clearway has had nothing to do with it so far.")]
-    if found.next_offset is not None:
-        lines.append(_plain("Older ones are told by REST (offset)."))
-    return lines
+        yield found.doing
+
+
+def _if_an_urgent_job_came(found: JobView) -> Iterator[RenderableType]:
+    urgent = found.if_urgent
+    if urgent is None:
+        return
+    yield from ("", _plain(f"If an urgent job came now: {urgent.sentence[:1].lower()}{urgent.sentence[1:]}"))
+    if not urgent.may_leave and found.would_lose_node_s:
+        yield _plain(f"Without a checkpoint {node_hours(found.would_lose_node_s)} would be lost.")
+    if len(urgent.ways) > 1:
+        columns: render.Columns = {
+            "way": lambda way: way.action.shown,
+            ">node-hours lost": lambda way: render.node_hours(way.lost_work_node_s),
+            ">saved within": _within,
+            ">node-hours to return": lambda way: render.node_hours(way.return_node_s),
+        }
+        yield render.listing(urgent.ways, columns)
+
+
+def _within(way: WayView | ActionView) -> str:
+    return format_duration(way.checkpoint_s) if way.checkpoint_s else "-"
 
 
 def _plain(text: str) -> Text:
     return Text(render.visible(text))
-
-
-def _small(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]
-
-
-def _ways(found: IfUrgentView) -> list[RenderableType]:
-    if len(found.ways) < 2:
-        return []
-    made = render.table("way", ">node-hours lost", ">saved within", ">node-hours to return")
-    for way in found.ways:
-        within = format_duration(way.checkpoint_s) if way.checkpoint_s else "-"
-        lost, back = render.node_hours(way.lost_work_node_s), render.node_hours(way.return_node_s)
-        made.add_row(way.action.shown, lost, within, back)
-    return [made]
 
 
 def _saving(found: SavingView) -> list[RenderableType]:
@@ -115,20 +121,17 @@ def _saving(found: SavingView) -> list[RenderableType]:
 
 
 def _story(operations: tuple[JobOperationView, ...]) -> Table:
-    made = render.table(">no.", "kind", "part", "state", "for", "planned", ">node-h\nlost", "outcome")
-    for each in operations:
-        lost = None if each.preemption is None else each.preemption.actual_lost_work_node_s
-        made.add_row(
-            each.eviction_id,
-            each.kind.value,
-            each.role.value,
-            each.state.value,
-            _goal(each),
-            f"{each.created_at.astimezone():%m-%d %H:%M}",
-            render.node_hours(lost),
-            each.outcome,
-        )
-    return made
+    columns: render.Columns = {
+        ">no.": lambda each: each.eviction_id,
+        "kind": lambda each: each.kind.value,
+        "part": lambda each: each.role.value,
+        "state": lambda each: each.state.value,
+        "for": _goal,
+        "planned": lambda each: f"{each.created_at.astimezone():%m-%d %H:%M}",
+        ">node-h\nlost": lambda each: render.node_hours(each.preemption and each.preemption.actual_lost_work_node_s),
+        "outcome": lambda each: each.outcome,
+    }
+    return render.listing(operations, columns)
 
 
 def _goal(each: JobOperationView) -> str:
@@ -197,7 +200,7 @@ def preview(
         if output is options.Output.JSON:
             print(answer.model_dump_json(indent=2))
             return
-        render.console(output.value).print(Group(*_foreseen(answer, passed_over, question.get("partition"))))
+        render.console(output).print(Group(*_foreseen(answer, passed_over, question.get("partition"))))
 
 
 def _read(script: Path) -> str:
@@ -211,44 +214,43 @@ def _read(script: Path) -> str:
     return text.decode(errors="replace")
 
 
-def _foreseen(answer: WhatIfView, passed_over: list[str], partition: str | None) -> list[RenderableType]:
-    lines: list[RenderableType] = []
+def _foreseen(answer: WhatIfView, passed_over: list[str], partition: str | None) -> Iterator[RenderableType]:
     if answer.rule:
         where = "" if partition else ", if it is submitted to a partition of that rule; it names none"
-        lines.append(_plain(f"It would be urgent, by {answer.rule}{where}."))
+        yield _plain(f"It would be urgent, by {answer.rule}{where}.")
     elif answer.feasible:
-        lines.append(_plain("No rule makes it urgent: this is what would happen if one did."))
+        yield _plain("No rule makes it urgent: this is what would happen if one did.")
     if answer.max_delay_s is not None:
-        lines.append(_plain(f"It may wait {format_duration(answer.max_delay_s)}."))
-    plan = answer.plan
-    if plan is None:
-        lines.append(_plain(f"Not possible: {answer.why}."))
+        yield _plain(f"It may wait {format_duration(answer.max_delay_s)}.")
+    if answer.plan is None:
+        yield _plain(f"Not possible: {answer.why}.")
     else:
-        leave = [each for each in plan.chosen.actions if each.action is not Action.END]
-        lost = node_hours(plan.chosen.lost_work_node_s or 0.0)
-        lines.append(
-            _plain(
-                f"It would start on {plan.placement_nodes} at about {render.when(plan.predicted_nodes_free_at)}: "
-                f"{len(leave)} job{'s' * (len(leave) != 1)} would leave, and {lost} would be lost."
-            )
-        )
-        if answer.budget:
-            lines.append(_plain(f"An operator would have to approve it: {answer.budget}."))
-        if plan.chosen.actions:
-            made = render.table("job", "how", ">node-hours lost", ">saved within", "why")
-            why = {verdict.job_id: verdict.reason for verdict in plan.verdicts}
-            for each in plan.chosen.actions:
-                within = format_duration(each.checkpoint_s) if each.checkpoint_s else "-"
-                lost = render.node_hours(each.lost_work_node_s)
-                made.add_row(each.job_id, each.action.shown, lost, within, why.get(each.job_id, ""))
-            lines += ["", made]
-    matters = [each for each in passed_over if each in sbatch.MATTERS]
-    others = [each for each in passed_over if each not in sbatch.MATTERS]
-    if matters:
-        lines += ["", _plain(f"Not looked at, though the plan depends on it: {', '.join(matters)}.")]
-    if others:
-        lines += ["", _plain(f"Not looked at, for no plan depends on it: {', '.join(others)}.")]
-    return lines
+        yield from _start(answer.plan, answer.budget)
+    for matters, but in ((True, "though the plan depends on it"), (False, "for no plan depends on it")):
+        some = [each for each in passed_over if (each in sbatch.MATTERS) is matters]
+        if some:
+            yield from ("", _plain(f"Not looked at, {but}: {', '.join(some)}."))
+
+
+def _start(plan: WholePlanView, budget: str) -> Iterator[RenderableType]:
+    """Where and when the job would start, and which jobs would leave for it."""
+    leave = sum(1 for each in plan.chosen.actions if each.action is not Action.END)
+    yield _plain(
+        f"It would start on {plan.placement_nodes} at about {render.when(plan.predicted_nodes_free_at)}: {leave} "
+        f"job{'s' * (leave != 1)} would leave, and {node_hours(plan.chosen.lost_work_node_s or 0.0)} would be lost."
+    )
+    if budget:
+        yield _plain(f"An operator would have to approve it: {budget}.")
+    if plan.chosen.actions:
+        why = {verdict.job_id: verdict.reason for verdict in plan.verdicts}
+        columns: render.Columns = {
+            "job": lambda each: each.job_id,
+            "how": lambda each: each.action.shown,
+            ">node-hours lost": lambda each: render.node_hours(each.lost_work_node_s),
+            ">saved within": _within,
+            "why": lambda each: why.get(each.job_id, ""),
+        }
+        yield from ("", render.listing(plan.chosen.actions, columns))
 
 
 @options.with_options

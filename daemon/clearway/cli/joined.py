@@ -9,7 +9,7 @@ import typer.main
 
 from clearway.cli.options import FAILED, STUDY, ByUse, complain
 from clearway.config import plugins
-from clearway.config.extras import how_to_install
+from clearway.config.plugins import how_to_install
 from clearway.model.errors import ConfigError
 
 EXTRAS = ("lab",)  # commands that are known where they are not installed; each has an extra of its name

@@ -25,8 +25,7 @@ root must own it and the folders above it, and no other user may write there: se
 def source(name: str, drivers: Path = DRIVERS) -> Path:
     """A script of this installation: beside the drivers in a wheel, in ``plugins/slurm`` of a source tree.
 
-    Raises:
-        ConfigError: when it is in neither.
+    Raises ``ConfigError``: when it is in neither.
     """
     for path in (drivers / name, drivers.parent / "slurm" / name):
         if path.is_file():
@@ -37,8 +36,7 @@ def source(name: str, drivers: Path = DRIVERS) -> Path:
 def install(folder: Path, drivers: Path = DRIVERS) -> tuple[Path, ...]:
     """Copies the launcher, CRIU's root helper and every driver into this folder; returns what is there now.
 
-    Raises:
-        ConfigError: when this installation is not whole, or the folder cannot be written.
+    Raises ``ConfigError``: when this installation is not whole, or the folder cannot be written.
     """
     wanted = {source(name, drivers): folder / name for name in (*LAUNCHER, ROOT_HELPER)}
     wanted |= {driver: folder / "checkpointers" / driver.name for driver in sorted(drivers.glob("*.sh"))}

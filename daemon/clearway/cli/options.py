@@ -3,32 +3,33 @@
 import functools
 import inspect
 import os
-import pwd
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
 from clearway.api.schemas import RequestView
 from clearway.cli import render
-from clearway.cli.source import Source
 from clearway.config.configuration import Config, load_config
+from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError
 from clearway.model.requests import RequestKind, RequestResult
 from clearway.store.base import LARGEST_ID, Store
 
 if TYPE_CHECKING:
+    from clearway.cli.database import Database
     from clearway.client import Client
 
 T = TypeVar("T")
+# Where a command reads and asks. Every call raises ``ClearwayError`` where there is no answer, or it is a refusal.
+Source: TypeAlias = "Client | Database"
 
 _WATCH_S = 2.0
 _CLEAR = "\x1b[H\x1b[2J"
@@ -75,6 +76,22 @@ class Site:
     api: ApiOption = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How a command shows what it reads, and where it reads that."""
+
+    output: OutputOption = Output.TABLE
+    config: ConfigOption = DEFAULT_CONFIG
+    api: ApiOption = None
+
+    @property
+    def site(self) -> Site:
+        return Site(config=self.config, api=self.api)
+
+
+LOOKING = Look()  # where no option says otherwise
+
+
 class ByUse(TyperGroup):
     """A group whose help lists its commands by what they are used for: their ``rich_help_panel``."""
 
@@ -117,24 +134,6 @@ def errors(status: int = FAILED, before: str = "") -> Iterator[None]:
 configuration = errors(BAD_INPUT)(load_config)
 
 
-def user() -> str:
-    """The user of this process, which no variable can change."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
-
-
-def actor() -> str:
-    """The user of this process; with root's rights also the user that sudo names."""
-    behind = os.environ.get("SUDO_USER", "") if os.getuid() == 0 else ""
-    return f"{user()} (command line{f', sudo by {behind}' if behind else ''})"
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
 @contextmanager
 def stored(config: Path) -> Iterator[Store]:
     settings = configuration(config)
@@ -148,7 +147,7 @@ def stored(config: Path) -> Iterator[Store]:
 def source(site: Site, *, told: bool = True) -> Iterator[Source]:
     """What the commands read, and ask for requests: the daemon's API where an address is known, else its database.
 
-    ``told``: errors end the command with one line.
+    Unless ``told`` is False, an error ends the command with one line.
     """
     settings = _settings(site)
     with errors() if told else nullcontext():
@@ -161,7 +160,7 @@ def source(site: Site, *, told: bool = True) -> Iterator[Source]:
         from clearway.cli.database import Database  # noqa: PLC0415
 
         with closing(open_store(settings)) as store:
-            yield Database(store, settings, actor(), now)
+            yield Database(store, settings)
 
 
 @contextmanager
@@ -174,14 +173,13 @@ def daemon(site: Site) -> Iterator["Client"]:
 
 
 def _client(url: str, settings: Config, authority: Path | None = None) -> "Client":
-    from clearway.cli.api_token import api_token  # noqa: PLC0415 - the other commands start quicker without
+    from clearway.cli.asker import api_token  # noqa: PLC0415 - the other commands start quicker without
     from clearway.client import Client  # noqa: PLC0415
 
     return Client(url, api_token(settings.client), authority=authority or settings.client.authority)
 
 
 def has_api(site: Site) -> bool:
-    """Whether the daemon is asked, and not its database."""
     return bool(site.api or _settings(site).client.url)
 
 
@@ -228,8 +226,15 @@ def ask(
     return answer
 
 
+def duration_s(text: str, option: str = "") -> float:
+    """Of an option of this name; what is no duration ends the command."""
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{option}: {error}" if option else str(error)) from None
+
+
 def refused(answer: RequestView) -> bool:
-    """Whether it was not done."""
     return answer.code is not RequestResult.DONE
 
 

@@ -1,25 +1,229 @@
-"""``clearway plan --problem FILE``: an eviction problem from a file, its trade-off curve as JSON or a table.
+"""``clearway plan --problem FILE``: an eviction problem from a JSON file, its trade-off curve as JSON or a table.
 
-Needs neither Slurm nor a database. The file is that of ``problem_file``; an error in it is one line on standard error,
-with exit status 2. Durations are rounded up to whole steps. The curve has one entry for every step from 0 to
-``max_delay_s``, the last one included when it is a multiple of ``step_s``.
+Needs neither Slurm nor a database. The file is read strictly: what is not exactly as documented (unknown keys, a number
+written as text, a key given twice) is refused with one line on standard error that names the field, and exit status 2.
+``problem.schema.json`` beside this module is the same as a JSON schema; it is made from ``problem_fields``.
+
+Two kinds of problem: with ``nodes_needed`` a node is free when all jobs on it have left; with ``nodes`` (what each
+has) and ``needs`` (what the urgent job asks on each) it is free when enough of it is. A candidate counts its nodes
+or names them. It has ``options``, or the three costs of the CoSim paper; null means not possible. On named nodes
+``holds`` says what it holds on each, ``holds_by_node`` where they differ; without them it holds whole nodes.
+
+Durations are rounded up to whole steps. The curve has one entry for every step from 0 to ``max_delay_s``, the last one
+included when it is a multiple of ``step_s``.
 """
 
+import json
 import sys
+from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from rich.table import Table
 
 from clearway.cli.options import BAD_INPUT
-from clearway.cli.problem_file import read_problem
+from clearway.cli.problem_fields import (
+    COSTS,
+    AmountFields,
+    BadProblemError,
+    CandidateFields,
+    NeedsFields,
+    NodeFields,
+    OptionFields,
+    ProblemFields,
+    demand,
+    explain,
+    key,
+    shown,
+)
 from clearway.cli.render import console, picked, print_json, table
 from clearway.config import plugins
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, ProblemFileError
 from clearway.model.plan import Curve, CurvePoint
-from clearway.model.problem import EvictionProblem
+from clearway.model.problem import Action, Amounts, Candidate, EvictionProblem, NodeResources
 from clearway.planning.base import Planner
+
+LARGEST_FILE_BYTES = 64 * 2**20
+MOST_STEPS = 100_000
+
+
+def read_problem(path: Path) -> EvictionProblem:
+    """The problem in a file. Raises ``ProblemFileError``: one line that names the file and the field."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(LARGEST_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        raise ProblemFileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if len(raw) > LARGEST_FILE_BYTES:
+        raise ProblemFileError(f"{path}: larger than {LARGEST_FILE_BYTES // 2**20} MiB")
+    try:
+        parsed = _parse(raw)
+        if isinstance(parsed, dict):
+            demand(not {"nodes_needed", "needs"}.isdisjoint(parsed), "nodes_needed", "is missing")
+        return _problem(ProblemFields.model_validate(parsed))
+    except ValidationError as error:
+        raise ProblemFileError(f"{path}: {explain(error.errors(include_url=False)[0])}") from error
+    except BadProblemError as error:
+        raise ProblemFileError(f"{path}: {error}") from error
+
+
+def _problem(fields: ProblemFields) -> EvictionProblem:
+    if fields.max_delay_s // fields.step_s > MOST_STEPS:
+        raise BadProblemError(
+            f"max_delay_s: must be at most {MOST_STEPS} times step_s ({fields.step_s}), not {fields.max_delay_s}"
+        )
+    given = fields.model_fields_set
+    if fields.needs is None:
+        demand("needs" not in given, "needs", "must be an object, not null")
+        demand("nodes" not in given, "needs", "is missing, and nodes is given")
+    else:
+        demand("nodes_needed" not in given, "nodes_needed", "must not be given beside needs")
+        demand("nodes" in given, "nodes", "is missing")
+    nodes = {name: _node(f"nodes.{key(name)}", name, node) for name, node in fields.nodes.items()}
+    if fields.needs is not None:
+        _certain_nodes(fields.needs, nodes)
+    places: dict[str, int] = {}
+    candidates = []
+    for index, candidate in enumerate(fields.candidates):
+        place = f"candidates[{index}]"
+        if (first := places.setdefault(candidate.job_id, index)) != index:
+            name = shown(candidate.job_id)
+            raise BadProblemError(f"{place}.job_id: {name} is already the job_id of candidates[{first}]")
+        candidates.append(_candidate(place, candidate, nodes, typed=fields.needs is not None))
+    return EvictionProblem(
+        nodes_needed=fields.needs.nodes if fields.needs else fields.nodes_needed,
+        max_delay_s=fields.max_delay_s,
+        step_s=fields.step_s,
+        candidates=tuple(candidates),
+        needs=fields.needs.needs() if fields.needs else None,
+        nodes=tuple(nodes.values()),
+    )
+
+
+def _certain_nodes(needs: NeedsFields, nodes: Collection[str]) -> None:
+    for field, names in (("required_nodes", needs.required_nodes), ("excluded_nodes", needs.excluded_nodes)):
+        for index, name in enumerate(names):
+            demand(name in nodes, f"needs.{field}[{index}]", f"{shown(name)} is not among nodes")
+    required = len(set(needs.required_nodes))
+    demand(
+        required <= needs.nodes, "needs.required_nodes", f"{required} certain nodes, but needs.nodes is {needs.nodes}"
+    )
+
+
+def _node(place: str, name: str, fields: NodeFields) -> NodeResources:
+    _one_way_of_gpus(place, fields)
+    has = fields.amounts()
+    held = _on_node(f"{place}.held", fields.held, has, name)
+    return NodeResources(name, has, held, tuple(fields.features), tuple(fields.partitions), fields.switch or "")
+
+
+def _candidate(place: str, fields: CandidateFields, nodes: dict[str, NodeResources], *, typed: bool) -> Candidate:
+    _one_way_of_nodes(place, fields.model_fields_set, typed=typed)
+    _one_way_of_costs(place, fields.model_fields_set)
+    for index, option in enumerate(fields.options):
+        _option(f"{place}.options[{index}]", option)
+    for_the_rules = fields.model_dump(include={"preempt_priority", "ran_s", "remaining_s", "waited_s"})
+    if "nodes" in fields.model_fields_set:
+        for field in ("holds", "holds_by_node"):
+            demand(field not in fields.model_fields_set, f"{place}.{field}", "must not be given without node_names")
+        return Candidate(fields.job_id, fields.nodes, fields.ways(), **for_the_rules)
+    for index, name in enumerate(fields.node_names):
+        at = f"{place}.node_names[{index}]"
+        demand(fields.node_names.index(name) == index, at, f"{shown(name)} is named twice")
+        demand(not typed or name in nodes, at, f"{shown(name)} is not among nodes")
+    holds = _holds(place, fields, nodes, typed=typed)
+    names = tuple(fields.node_names)
+    return Candidate(fields.job_id, len(names), fields.ways(), names, holds, **for_the_rules)
+
+
+def _one_way_of_nodes(place: str, given: AbstractSet[str], *, typed: bool) -> None:
+    """A candidate counts its nodes, or names them; where nodes are listed, it names them."""
+    wanted = "node_names" if typed else "nodes"
+    demand(bool({"nodes", "node_names"} & given), f"{place}.{wanted}", "is missing")
+    demand(not {"nodes", "node_names"} <= given, f"{place}.nodes", "must not be given beside node_names")
+    demand(not (typed and "nodes" in given), f"{place}.nodes", "must be named in node_names, as needs is given")
+
+
+def _one_way_of_costs(place: str, given: AbstractSet[str]) -> None:
+    for field in COSTS:
+        if "options" in given:
+            demand(field not in given, f"{place}.{field}", "must not be given beside options")
+        else:
+            demand(field in given, f"{place}.{field}", "is missing")
+
+
+def _option(place: str, option: OptionFields) -> None:
+    shared = option.file_system_s or 0
+    wrong = f"must be at most checkpoint_s ({option.checkpoint_s}), not {shared}"
+    demand(shared <= option.checkpoint_s, f"{place}.file_system_s", wrong)
+    free = not option.lost_work_node_s and not option.checkpoint_s
+    cost = "lost_work_node_s" if option.lost_work_node_s else "checkpoint_s"
+    demand(option.action is not Action.END or free, f"{place}.{cost}", "must be 0 for end")
+
+
+def _holds(place: str, fields: CandidateFields, nodes: dict[str, NodeResources], *, typed: bool) -> tuple[Amounts, ...]:
+    given = {"holds", "holds_by_node"} & fields.model_fields_set
+    if not given:
+        return ()
+    field = min(given)
+    demand(typed, f"{place}.{field}", "must not be given without needs")
+    demand(len(given) == 1, f"{place}.holds_by_node", "must not be given beside holds")
+    by_node = fields.holds_by_node if field == "holds_by_node" else dict.fromkeys(fields.node_names, fields.holds)
+    at = {name: f"{place}.{field}" + (f".{key(name)}" if field == "holds_by_node" else "") for name in by_node}
+    named = set(fields.node_names)
+    for name in by_node:
+        demand(name in named, at[name], "is not among node_names")
+    for name in fields.node_names:
+        demand(name in by_node, f"{place}.{field}.{key(name)}", "is missing")
+    return tuple(_on_node(at[name], by_node[name], nodes[name].has, name) for name in fields.node_names)
+
+
+def _on_node(place: str, fields: AmountFields, has: Amounts, name: str) -> Amounts:
+    """What is held on a node, its GPUs by the node's types; never more than the node has."""
+    _one_way_of_gpus(place, fields)
+    types = [gpu_type for gpu_type, _ in has.gpus]
+    amounts = fields.amounts()
+    if fields.gpus and types != [""]:
+        demand(len(types) < 2, f"{place}.gpus", f"must be given by type, as node {shown(name)} has several")
+        amounts = Amounts(fields.cores, fields.memory_mib, tuple((gpu_type, fields.gpus) for gpu_type in types))
+        demand(bool(types), f"{place}.gpus", f"must be at most what node {shown(name)} has (0), not {fields.gpus}")
+    limits = [("cores", amounts.cores, has.cores), ("memory_mib", amounts.memory_mib, has.memory_mib)]
+    limits += [
+        (f"gpus_by_type.{key(kind)}" if fields.gpus_by_type else "gpus", held, dict(has.gpus).get(kind, 0))
+        for kind, held in amounts.gpus
+    ]
+    for field, held, most in limits:
+        demand(held <= most, f"{place}.{field}", f"must be at most what node {shown(name)} has ({most}), not {held}")
+    return amounts
+
+
+def _one_way_of_gpus(place: str, fields: AmountFields) -> None:
+    demand(not (fields.gpus and fields.gpus_by_type), f"{place}.gpus", "must not be given beside gpus_by_type")
+
+
+def _parse(raw: bytes) -> object:
+    try:
+        return json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_object)
+    except UnicodeDecodeError as error:
+        raise BadProblemError(f"not UTF-8 text (byte {error.start})") from error
+    except json.JSONDecodeError as error:
+        raise BadProblemError(f"line {error.lineno} column {error.colno}: not JSON: {error.msg}") from error
+    except RecursionError as error:
+        raise BadProblemError("not a problem: nested too deeply") from error
+    except ValueError as error:  # a number of more than 4,300 digits
+        raise BadProblemError("holds a number with too many digits") from error
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise BadProblemError(f"{key(name)}: is given twice in one object")
+        found[name] = value
+    return found
 
 
 def run_plan_file(path: Path, planner_name: str, output: str) -> int:

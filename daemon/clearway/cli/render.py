@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
-from rich.console import Console, JustifyMethod, OverflowMethod
+from rich.console import Console, JustifyMethod, OverflowMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -52,6 +52,14 @@ def print_document(answer: BaseModel) -> None:
     print_json(answer.model_dump(mode="json"))
 
 
+def answer(found: BaseModel, output: str, shown: Callable[[], RenderableType]) -> None:
+    """An answer of REST as it is for programs, and as ``shown`` makes it for people."""
+    if output == "json":
+        print_document(found)
+    else:
+        console(output).print(shown())
+
+
 def print_json(value: Any) -> None:
     """Times as ISO 8601; what JSON does not know otherwise, as text."""
     print(
@@ -60,7 +68,6 @@ def print_json(value: Any) -> None:
 
 
 def picked(record: object, *names: str) -> dict[str, Any]:
-    """These attributes of it, for programs."""
     return {name: getattr(record, name) for name in names}
 
 
@@ -94,7 +101,6 @@ def table(*columns: str, title: str = "") -> VisibleTable:
 
 
 def listing(rows: Iterable[Any], columns: Columns, title: str = "") -> VisibleTable:
-    """A row for each of these, by the columns that say what of it they show."""
     made = table(*columns, title=title)
     for row in rows:
         made.add_row(*(cell(row) for cell in columns.values()))

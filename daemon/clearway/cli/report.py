@@ -8,7 +8,7 @@ import typer
 
 from clearway.api.report_schemas import ReportCase, ReportView
 from clearway.cli import options, render
-from clearway.model.durations import format_duration, parse_duration_s
+from clearway.model.durations import format_duration
 from clearway.model.plan import node_hours
 
 
@@ -29,10 +29,7 @@ def report(
     site: options.Site,
 ) -> None:
     """Urgent jobs: what Clearway did or would have done, what happened, and what Slurm's own rule would lose."""
-    try:
-        parse_duration_s(since)
-    except ValueError as error:
-        raise typer.BadParameter(f"--since: {error}") from None
+    options.duration_s(since, "--since")
     with options.source(site) as asked:
         found = asked.report(since)
     text = _text(found, output)
@@ -59,7 +56,6 @@ def _text(found: ReportView, output: ReportOutput) -> str:
 
 
 def lines(found: ReportView) -> list[str]:
-    """The cases and their sums."""
     sums = found.sums
     told = [render.visible(_line(case)) for case in found.cases]
     lost, would_lose = node_hours(sums.lost_node_s), node_hours(sums.would_lose_node_s)

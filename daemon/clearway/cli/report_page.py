@@ -5,9 +5,9 @@ time: the jobs that leave, and the urgent job. Nodes on which the same happens h
 Slurm is escaped by the template.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Self
 
 from clearway.api.report_schemas import ReportCase, ReportJob, ReportView
 from clearway.cli.page import html
@@ -72,8 +72,6 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Nodes on which the same happens."""
-
     nodes: list[str]
     jobs: list[ReportJob]  # that leave
     placement: bool  # whether they are for the urgent job
@@ -139,59 +137,71 @@ def _minute(at: datetime) -> str:
     return at.strftime("%m-%d %H:%M")
 
 
-def picture(case: ReportCase, until: datetime) -> Picture:
-    ends = [each.left_at for each in case.jobs if each.left_at is not None]
-    started = case.started_at
-    waited = started or case.gone_at or until
-    last = max(case.deadline, case.expected_start, waited, *ends)
-    first = min(case.submitted_at, case.planned_at)
-    span = max(60.0, (last - first).total_seconds())
-    first -= timedelta(seconds=span * 0.25)
-    last += timedelta(seconds=span * 0.15)
-    whole = (last - first).total_seconds()
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    first: datetime
+    last: datetime
 
-    def x(at: datetime) -> float:
-        share = (at - first).total_seconds() / whole
+    @classmethod
+    def of(cls, case: ReportCase, waited: datetime) -> Self:
+        """All that happened in the case, and some room on both sides."""
+        ends = [each.left_at for each in case.jobs if each.left_at is not None]
+        last = max(case.deadline, case.expected_start, waited, *ends)
+        first = min(case.submitted_at, case.planned_at)
+        span = timedelta(seconds=max(60.0, (last - first).total_seconds()))
+        return cls(first - span * 0.25, last + span * 0.15)
+
+    @property
+    def ticks(self) -> tuple[Mark, ...]:
+        times = [self.first + (self.last - self.first) * share for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+        return tuple(Mark(self.x(at), "tick", at.strftime("%H:%M:%S")) for at in times)
+
+    def x(self, at: datetime) -> float:
+        share = (at - self.first) / (self.last - self.first)
         return round(_LEFT + _WIDTH * min(1.0, max(0.0, share)), 1)
 
-    groups = _alike(case)
+    def bar(self, y: int, begin: datetime, end: datetime, kind: str, title: str, label: str) -> Bar:
+        return Bar(self.x(begin), y, self.x(end) - self.x(begin), kind, title, label)
+
+    def wide(self, bar: Bar) -> Bar:
+        return replace(bar, width=max(1.0, bar.width))
+
+
+def picture(case: ReportCase, until: datetime) -> Picture:
+    waited = case.started_at or case.gone_at or until
+    axis, groups = _Axis.of(case, waited), _alike(case)
     rows = groups[:_MOST_ROWS]
     places = {name: _TOP + number * _ROW for number, name in enumerate((_BY_PLAN, _IN_FACT, *map(_called, rows)))}
-    begun = max(first, case.submitted_at)
-    bars = [
-        *_waits(case, places[_BY_PLAN], x, (begun, case.expected_start, case.expected_start, last)),
-        *_waits(case, places[_IN_FACT], x, (begun, waited, started, last)),
-    ]
-    runs = started if case.acted and case.ending is not Ending.CALLED_OFF else None
+    bars = _waits(case, places[_BY_PLAN], axis, case.expected_start, case.expected_start)
+    bars += _waits(case, places[_IN_FACT], axis, waited, case.started_at)
     for group in rows:
-        y = places[_called(group)]
-        bars += [_job_bar(job, y, x, (first, last)) for job in group.jobs]
-        if runs is not None and group.placement:
-            told = f"urgent job {case.display_id}, started {_clock(runs)}"
-            bars.append(Bar(x(runs), y, x(last) - x(runs), "urgent", told, case.display_id))
-    marks = [
-        Mark(x(case.expected_start), "planned", "start by the plan"),
-        Mark(x(case.deadline), "deadline", "deadline"),
-    ]
-    if started is not None:
-        marks.append(Mark(x(started), "started", "real start"))
-    steps = [first + timedelta(seconds=whole * share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+        bars += _happens(case, group, places[_called(group)], axis)
+    marks = _marks(case, axis)
     bottom = _TOP + len(places) * _ROW
     paying = sum(1 for each in case.jobs if each.pays)
     did = "left" if case.acted else "would have left"
     return Picture(
         title=f"Nodes of the plan for urgent job {case.display_id}",
-        about=f"{count(paying, 'job')} {did}. Start by the plan {_clock(case.expected_start)}, "
-        f"deadline {_clock(case.deadline)}, real start {'none' if started is None else _clock(started)}.",
+        about=f"{count(paying, 'job')} {did}. Start by the plan {_clock(case.expected_start)}, deadline "
+        f"{_clock(case.deadline)}, real start {'none' if case.started_at is None else _clock(case.started_at)}.",
         bottom=bottom,
         height=bottom + 40 + 16 * len(marks),
         nodes=tuple((place, name) for name, place in places.items()),
         bars=tuple(bars),
-        marks=tuple(marks),
-        ticks=tuple(Mark(x(at), "tick", at.strftime("%H:%M:%S")) for at in steps),
+        marks=marks,
+        ticks=axis.ticks,
         left_out=sum(len(group.nodes) for group in groups[_MOST_ROWS:]),
         groups=any(len(group.nodes) > 1 for group in rows),
     )
+
+
+def _marks(case: ReportCase, axis: _Axis) -> tuple[Mark, ...]:
+    times = {
+        "planned": (case.expected_start, "start by the plan"),
+        "deadline": (case.deadline, "deadline"),
+        "started": (case.started_at, "real start"),
+    }
+    return tuple(Mark(axis.x(at), kind, label) for kind, (at, label) in times.items() if at is not None)
 
 
 def _alike(case: ReportCase) -> list[_Group]:
@@ -212,21 +222,27 @@ def _called(group: _Group) -> str:
     return f"{first} +{others:,}" if others else first
 
 
-def _waits(
-    case: ReportCase, y: int, x: Callable[[datetime], float], at: tuple[datetime, datetime, datetime | None, datetime]
-) -> list[Bar]:
+def _waits(case: ReportCase, y: int, axis: _Axis, waited: datetime, started: datetime | None) -> list[Bar]:
     """From submission to the end of the wait; then, where it started, to the end of the picture."""
-    begun, waited, started, last = at
-    name = f"urgent job {case.display_id}"
+    begun, name = max(axis.first, case.submitted_at), f"urgent job {case.display_id}"
     until = f"{name} waits from {_clock(begun)} to {_clock(waited)}"
-    found = [Bar(x(begun), y, max(1.0, x(waited) - x(begun)), "waits", until, "waits")]
+    found = [axis.wide(axis.bar(y, begun, waited, "waits", until, "waits"))]
     if started is not None:
-        found.append(Bar(x(started), y, x(last) - x(started), "urgent", f"{name} runs from {_clock(started)}", "runs"))
+        found.append(axis.bar(y, started, axis.last, "urgent", f"{name} runs from {_clock(started)}", "runs"))
     return found
 
 
-def _job_bar(job: ReportJob, y: int, x: Callable[[datetime], float], span: tuple[datetime, datetime]) -> Bar:
-    begin, end = x(job.started_at or span[0]), x(job.left_at or span[1])
+def _happens(case: ReportCase, group: _Group, y: int, axis: _Axis) -> list[Bar]:
+    """On these nodes: jobs leave, and the urgent job runs."""
+    found = [_job_bar(job, y, axis) for job in group.jobs]
+    if case.started_at is not None and case.acted and case.ending is not Ending.CALLED_OFF and group.placement:
+        told = f"urgent job {case.display_id}, started {_clock(case.started_at)}"
+        found.append(axis.bar(y, case.started_at, axis.last, "urgent", told, case.display_id))
+    return found
+
+
+def _job_bar(job: ReportJob, y: int, axis: _Axis) -> Bar:
     left = "still there" if job.left_at is None else f"left {_clock(job.left_at)}"
     told = f"job {job.display_id} of {job.user}, {job.action.shown}, {left}"
-    return Bar(begin, y, max(1.0, end - begin), "leaves" if job.pays else "ends", told, job.display_id)
+    begin, end = job.started_at or axis.first, job.left_at or axis.last
+    return axis.wide(axis.bar(y, begin, end, "leaves" if job.pays else "ends", told, job.display_id))

@@ -57,8 +57,7 @@ class Asked:
 def question(script: str, name: str, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The body of a what-if question, and the options that it does not tell; a plan depends on those of ``MATTERS``.
 
-    Raises:
-        RequestError: one line with the place of what is wrong.
+    Raises ``RequestError``: one line with the place of what is wrong.
     """
     asked = Asked()
     for given in (*_in_script(script, name), *_options(list(arguments), "argument")):
@@ -124,29 +123,32 @@ def _next(rest: Iterator[str], word: str, where: str) -> str:
 
 
 def _body(known: Mapping[str, Any]) -> dict[str, Any]:
-    """By the names of the REST question. Slurm runs one task on each node unless told otherwise."""
-    body = {name: known[name] for name in _PASSED_ON if name in known}
-    per_node, nodes, tasks = known.get("ntasks_per_node"), known.get("nodes"), known.get("tasks")
-    if nodes is None and tasks and per_node:
-        nodes = ceil(tasks / per_node)
-    if nodes is None and tasks is None:
-        nodes = 1
-    if tasks is None:
-        tasks = (per_node or 1) * (nodes or 1)
+    """By the names of the REST question."""
+    nodes, tasks = _size(known)
+    body = {name: known[name] for name in _PASSED_ON if name in known} | {"tasks": tasks}
     if nodes is not None:
         body["nodes"] = nodes
-    body["tasks"] = tasks
-    gpus = dict(known.get("gpus", {}))
-    if not gpus and "gpus_in_all" in known:
-        gpus = dict(known["gpus_in_all"])
-    if not gpus and "gpus_per_task" in known:
-        gpus = {kind: count * tasks for kind, count in known["gpus_per_task"].items()}
-    if gpus:
+    if gpus := _gpus_on_each_node(known, tasks):
         body["gpus"] = gpus
     if "memory_mib" not in known and "mib_per_cpu" in known:
         cpus = ceil(tasks / (nodes or 1)) * known.get("cpus_per_task", 1)
         body["memory_mib"] = ceil(known["mib_per_cpu"] * cpus)
     return body
+
+
+def _size(known: Mapping[str, Any]) -> tuple[int | None, int]:
+    """Nodes and tasks. Slurm runs one task on each node unless told otherwise; None: as many nodes as tasks need."""
+    per_node, nodes, tasks = known.get("ntasks_per_node"), known.get("nodes"), known.get("tasks")
+    if tasks is None:
+        nodes = nodes or 1
+        return nodes, (per_node or 1) * nodes
+    return (ceil(tasks / per_node) if nodes is None and per_node else nodes), tasks
+
+
+def _gpus_on_each_node(known: Mapping[str, Any], tasks: int) -> dict[str, int]:
+    """Those for the whole job or for each task count for one node: ``question`` refuses them on several."""
+    for_the_job = known.get("gpus") or known.get("gpus_in_all")
+    return dict(for_the_job or {kind: count * tasks for kind, count in known.get("gpus_per_task", {}).items()})
 
 
 _PASSED_ON = (

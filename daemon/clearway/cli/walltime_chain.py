@@ -20,8 +20,7 @@ import typer
 
 from clearway.cli import render
 from clearway.cli.options import BAD_INPUT, FAILED, Output, OutputOption, complain, errors, with_options
-from clearway.cli.walltime import SequenceOptions
-from clearway.cli.walltime_samples import read_distribution
+from clearway.cli.walltime import SequenceOptions, read_distribution
 from clearway.model.durations import format_duration
 from clearway.model.errors import SlurmError, WalltimeError
 from clearway.slurm.process import Commands
@@ -97,8 +96,7 @@ def status(
 def _check_arguments(sbatch: Sequence[str]) -> None:
     """Refuse arguments that a chain sets itself, and arrays.
 
-    Raises:
-        WalltimeError: with the argument, and where it stands.
+    Raises ``WalltimeError``: with the argument, and where it stands.
     """
     for argument in sbatch:
         if _OURS.match(argument):

@@ -1,7 +1,19 @@
 """The section ``[budget]``: what preemption may cost, in all and for each user, account and rule."""
 
+from typing import Any
+
 from clearway.config.fields import Section, key
 from clearway.model.durations import Duration
+
+
+def _most(what: str, whose: str, default: int | None = None) -> Any:
+    meaning = f"maximum {what} in an hour for one {whose}; 0: all wait for approval; None: no limit"
+    return key(default, meaning, ge=0)
+
+
+def _most_lost(whose: str) -> Any:
+    meaning = f"maximum node-hours lost in an hour for one {whose}; 0: no work may be lost; None: no limit"
+    return key(None, meaning, ge=0, allow_inf_nan=False)
 
 
 class BudgetConfig(Section):
@@ -26,42 +38,15 @@ class BudgetConfig(Section):
     lost_node_hours_per_hour: float | None = key(
         None, "maximum node-hours lost in an hour; 0: no work may be lost; None: no limit", ge=0, allow_inf_nan=False
     )
-    user_evictions_per_hour: int | None = key(
-        20, "maximum evictions in an hour for one user; 0: all wait for approval; None: no limit", ge=0
-    )
-    user_jobs_per_hour: int | None = key(
-        200, "maximum jobs preempted in an hour for one user; 0: all wait for approval; None: no limit", ge=0
-    )
-    user_lost_node_hours_per_hour: float | None = key(
-        None,
-        "maximum node-hours lost in an hour for one user; 0: no work may be lost; None: no limit",
-        ge=0,
-        allow_inf_nan=False,
-    )
-    account_evictions_per_hour: int | None = key(
-        None, "maximum evictions in an hour for one account; 0: all wait for approval; None: no limit", ge=0
-    )
-    account_jobs_per_hour: int | None = key(
-        None, "maximum jobs preempted in an hour for one account; 0: all wait for approval; None: no limit", ge=0
-    )
-    account_lost_node_hours_per_hour: float | None = key(
-        None,
-        "maximum node-hours lost in an hour for one account; 0: no work may be lost; None: no limit",
-        ge=0,
-        allow_inf_nan=False,
-    )
-    rule_evictions_per_hour: int | None = key(
-        None, "maximum evictions in an hour for one rule; 0: all wait for approval; None: no limit", ge=0
-    )
-    rule_jobs_per_hour: int | None = key(
-        None, "maximum jobs preempted in an hour for one rule; 0: all wait for approval; None: no limit", ge=0
-    )
-    rule_lost_node_hours_per_hour: float | None = key(
-        None,
-        "maximum node-hours lost in an hour for one rule; 0: no work may be lost; None: no limit",
-        ge=0,
-        allow_inf_nan=False,
-    )
+    user_evictions_per_hour: int | None = _most("evictions", "user", 20)
+    user_jobs_per_hour: int | None = _most("jobs preempted", "user", 200)
+    user_lost_node_hours_per_hour: float | None = _most_lost("user")
+    account_evictions_per_hour: int | None = _most("evictions", "account")
+    account_jobs_per_hour: int | None = _most("jobs preempted", "account")
+    account_lost_node_hours_per_hour: float | None = _most_lost("account")
+    rule_evictions_per_hour: int | None = _most("evictions", "rule")
+    rule_jobs_per_hour: int | None = _most("jobs preempted", "rule")
+    rule_lost_node_hours_per_hour: float | None = _most_lost("rule")
     loop_window: Duration = key(
         6 * 3_600.0,
         "how far back Clearway looks for loops, and how long evictions for a user wait for approval after one; 0: it "

@@ -10,15 +10,12 @@ from typing import Literal, Self
 
 from pydantic import ValidationError, field_validator, model_validator
 
-from clearway.config.access import AccessConfig, ApiConfig
+from clearway.config.access import AccessConfig, ApiConfig, ClientConfig, SlurmConfig
 from clearway.config.budget import BudgetConfig
-from clearway.config.client import ClientConfig
-from clearway.config.faults import printable, told
-from clearway.config.fields import Count, Finite, Names, Period, Positive, Weight
+from clearway.config.fields import Count, Finite, Names, Period, Positive, Weight, printable, told
 from clearway.config.fields import Section as _Section
 from clearway.config.fields import key as _key
 from clearway.config.notify import NotifyConfig
-from clearway.config.slurm import SlurmConfig
 from clearway.model.durations import Duration
 from clearway.model.errors import ConfigError
 
@@ -352,8 +349,7 @@ def observing(config: Config) -> Config:
 def parse_config(text: str, origin: str) -> Config:
     """A configuration from TOML text; ``origin`` names it in errors.
 
-    Raises:
-        ConfigError: one line with the offending key; its ``faults`` are all of them.
+    Raises ``ConfigError``: one line with the offending key; its ``faults`` are all of them.
     """
     try:
         return Config.model_validate(tomllib.loads(text))
@@ -368,11 +364,7 @@ def parse_config(text: str, origin: str) -> Config:
 
 
 def load_config(path: Path) -> Config:
-    """Read and check a configuration file.
-
-    Raises:
-        ConfigError: when it cannot be read or used.
-    """
+    """Read and check a configuration file. Raises ``ConfigError``: when it cannot be read or used."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null byte in the name

@@ -24,9 +24,7 @@ def read_trusted(
 
     ``folders``: those on the way to it must be closed to others' changes, too: who may write one can put an older file
     of ours, or none, in its place.
-
-    Raises:
-        ConfigError: one line that names the file.
+    Raises ``ConfigError``: one line that names the file.
     """
     forbidden = stat.S_IWGRP | stat.S_IWOTH | (stat.S_IRWXO | stat.S_IXGRP if secret else 0)
     try:
@@ -54,7 +52,7 @@ def read_trusted(
 
 
 def _refuse_open_folders(file: Path, what: str) -> None:
-    """Of the name as it is given, and of every link that it leads through. Raises ``ConfigError`` and ``OSError``."""
+    """Look at the folders of the name as given, and of every link on its way. Raises ``ConfigError``, ``OSError``."""
     way = file.absolute()
     for _ in range(_MOST_LINKS):
         real = way.parent.resolve() / way.name
@@ -68,7 +66,7 @@ def _refuse_open_folders(file: Path, what: str) -> None:
 
 
 def _refuse_open_folder(folder: Path, what: str) -> None:
-    """A link counts as what it is: it lies in a folder that is looked at as well."""
+    """A link is looked at, not what it leads to: its folder is looked at as well."""
     status = folder.lstat()
     _refuse_strangers(folder, status, what)
     writable = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -11,7 +11,7 @@ from clearway.config.configuration import Config
 from clearway.execution.breaker import BREAKER
 from clearway.model.errors import StoreError
 from clearway.promise.calendar_memory import CALENDAR, CalendarMemory
-from clearway.store import kept_rows, lease_rows, migrate, request_rows
+from clearway.store import lease_rows, migrate, request_rows
 from clearway.store.base import PAUSED
 from clearway.store.database import open_database
 
@@ -58,9 +58,9 @@ def read_database(config: Config) -> DatabaseFacts | None:
                 revision=revision,
                 clock=clock,
                 halted_by=request_rows.halted_by(connection),
-                paused=bool(kept_rows.value(connection, PAUSED)),
-                stopped=(kept_rows.value(connection, BREAKER) or {}).get("stopped", ""),
-                calendar=CalendarMemory.of(kept_rows.value(connection, CALENDAR)),
+                paused=bool(request_rows.kept_value(connection, PAUSED)),
+                stopped=(request_rows.kept_value(connection, BREAKER) or {}).get("stopped", ""),
+                calendar=CalendarMemory.of(request_rows.kept_value(connection, CALENDAR)),
             )
     finally:
         opened.engine.dispose()

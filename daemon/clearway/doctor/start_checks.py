@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import make_url
 
-from clearway.api.jwks import verifier
+from clearway.api.logins import verifier
 from clearway.api.tokens import Tokens
 from clearway.config import plugins
 from clearway.config.configuration import Config

@@ -16,9 +16,8 @@ from clearway.eligibility.under_way import under_way_by
 from clearway.execution.node_hold import drain_number, not_ours_to_drain
 from clearway.model.cluster import ClusterSnapshot, Node
 from clearway.model.operations import Drain, EvictionState, Operation, Relocation
-from clearway.model.orders import DrainOrder
+from clearway.model.orders import DrainOrder, RollingDrain, RollingState, Turn, TurnState
 from clearway.model.plan import DrainPlan, NoPlan
-from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState
 from clearway.slurm.parse.hostlist import compress
 
 T = TurnState

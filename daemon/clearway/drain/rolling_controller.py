@@ -32,10 +32,10 @@ from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError, RequestError, SlurmError
 from clearway.model.events import Emit, RollingProgress
 from clearway.model.operations import Drain, Operation
+from clearway.model.orders import RollingDrain, RollingState, Turn, TurnState
 from clearway.model.outcome import Outcome, OutcomeCode
-from clearway.model.quarantine import Subject
+from clearway.model.report import Subject
 from clearway.model.requests import OperatorRequest
-from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState
 from clearway.store.base import Store
 
 

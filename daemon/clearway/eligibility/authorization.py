@@ -13,7 +13,7 @@ from clearway.config.configuration import DrainConfig
 from clearway.model.cluster import AdminLevel, ClusterSnapshot
 from clearway.model.operations import Eviction
 
-_SUDO = re.compile(r", sudo by (\S+)\)$")  # of the command line's actors, see ``cli.options.actor``
+_SUDO = re.compile(r", sudo by (\S+)\)$")  # of the command line's actors, see ``cli.asker.actor``
 
 
 def user_of(actor: str) -> str:

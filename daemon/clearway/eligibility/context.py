@@ -11,7 +11,7 @@ from clearway.estimates.learning import History
 from clearway.model.cluster import ClusterSnapshot, Reservation
 from clearway.model.limits import Limits
 from clearway.model.problem import Action
-from clearway.model.quarantine import Attempt, unguarded
+from clearway.model.report import Attempt, unguarded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from clearway.model.cluster import ClusterSnapshot, Reservation
 from clearway.model.limits import Limits
 from clearway.model.operations import Operation
 from clearway.model.problem import Action
-from clearway.model.quarantine import Attempt, unguarded
+from clearway.model.report import Attempt, unguarded
 from clearway.planning.base import Planner
 
 

@@ -34,8 +34,7 @@ from clearway.model.events import CommandGiven, Emit, JobLeft, OperationFinished
 from clearway.model.operations import CHECKPOINTS, EvictionState, Operation, Preemption, PreemptionState, Usage
 from clearway.model.outcome import Outcome
 from clearway.model.problem import Action
-from clearway.model.records import CheckpointRecord
-from clearway.model.steps import EndedStep, NewStep, StepLog
+from clearway.model.records import CheckpointRecord, EndedStep, NewStep, StepLog
 from clearway.model.transitions import O, entered, superseded
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store

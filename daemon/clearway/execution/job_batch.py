@@ -11,7 +11,7 @@ from clearway.execution.job_lifecycle import Step
 from clearway.execution.progress import times, with_preemption
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import Preemption, Usage
-from clearway.model.steps import NewStep
+from clearway.model.records import NewStep
 from clearway.model.transitions import O, preemption_entered
 
 

@@ -12,10 +12,9 @@ from typing import Protocol, TypeVar
 from clearway.model.errors import UnknownEvictionError
 from clearway.model.notice import Notice
 from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Promise, Relocation, Usage
+from clearway.model.orders import RollingDrain
 from clearway.model.outcome import OutcomeCode
-from clearway.model.rolling import RollingDrain
-from clearway.model.steps import StepLog
-from clearway.model.taking import Taking
+from clearway.model.records import StepLog, Taking
 from clearway.model.transitions import O
 from clearway.store.base import CycleState, Judgement, Store
 

@@ -13,7 +13,7 @@ from functools import partial
 from clearway.model.clock import Clock
 from clearway.model.errors import ClearwayError
 from clearway.model.events import Emit, HandlingFailed
-from clearway.model.quarantine import Quarantined, Subject, T, described
+from clearway.model.report import Quarantined, Subject, T, described
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
@@ -60,7 +60,7 @@ class Quarantine:
         return result
 
     def attempt_job(self, ident: str, act: Callable[[], T]) -> T | None:
-        """As ``attempt``, for one job; see ``model.quarantine.Attempt``."""
+        """As ``attempt``, for one job; see ``model.report.Attempt``."""
         return self.attempt(Subject.JOB, ident, act)
 
     def attempt_part(self, name: str, act: Callable[..., T], *arguments: object) -> T | None:

@@ -42,7 +42,6 @@ class Audited:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self, sequence: int) -> str:
-        """The canonical JSON of this entry as the one of this number."""
         document = {
             "sequence": sequence,
             "at": self.at.astimezone(UTC).isoformat(timespec="microseconds"),
@@ -55,8 +54,6 @@ class Audited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """An entry as it is stored."""
-
     sequence: int  # 1, 2, 3 ... without a gap
     entry: str  # canonical JSON
     previous: str  # hash of the entry before
@@ -71,7 +68,7 @@ class AuditRow:
         return found if isinstance(found, dict) else {}
 
     def fault(self, sequence: int, previous: str) -> str:
-        """Why this is not the entry of this number after one with the hash ``previous``; empty when it is."""
+        """Why this is not entry number ``sequence``, following an entry with the hash ``previous``; empty: it is."""
         if self.sequence != sequence:
             return f"entry {sequence} is missing"
         if self.previous != previous:
@@ -83,8 +80,6 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditCheck:
-    """What a look at the whole chain has found."""
-
     entries: int  # good ones, from the first on
     head: str  # hash of the last good entry
     fault: str = ""  # what is wrong after it; empty: nothing

@@ -75,11 +75,7 @@ class ClaimError(ValueError):
 
 
 def parse_claims(comment: str) -> Claims | None:
-    """The claims in a Comment; None when it makes none.
-
-    Raises:
-        ClaimError: with one sentence that names the key.
-    """
+    """The claims in a Comment; None when it makes none. Raises ``ClaimError``: with one sentence that names the key."""
     tokens = _TOKEN.findall(comment)
     if not tokens:
         return None
@@ -123,7 +119,7 @@ def last_checkpoint(claims: Claims | None, start: datetime, now: datetime) -> da
 
 
 def _shown(text: str) -> str:
-    """As much of a user's text as an error needs, fit for logs and terminals."""
+    """The beginning of a user's text, fit for logs and terminals."""
     return text[:30] if text[:30].isprintable() else repr(text[:30])
 
 
@@ -212,7 +208,7 @@ def may_be_signalled(claims: Claims, job: Job, now: datetime) -> bool:
 
 @lru_cache(maxsize=16_384)
 def _read(comment: str) -> tuple[Claims | None, str]:
-    """Asked several times a cycle for every job, whose Comment seldom changes."""
+    """Kept, because every job is asked several times a cycle, and Comments seldom change."""
     try:
         return parse_claims(comment), ""
     except ClaimError as error:

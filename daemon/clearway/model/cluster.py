@@ -32,13 +32,12 @@ Counts = tuple[tuple[str, int], ...]  # of generic resources, as in ``model.prob
 
 
 def only_gpus(counts: Counts) -> int:
-    """GPUs of all types among generic resources."""
     return sum(count for name, count in counts if ":" not in name)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What a waiting job asks for in all: Slurm spreads it over its nodes, here it is planned for evenly."""
+    """What a waiting job asks for in total. Slurm spreads it over the job's nodes; plans count with an even share."""
 
     tasks: int = 0
     cpus_per_task: int = 0
@@ -61,7 +60,7 @@ class Spread:
         return max(ceil(self.tasks / nodes) * self.cpus_per_task, of_gpus)
 
     def memory_on_each(self, nodes: int) -> int:
-        """MiB, where they are asked for with GPUs; 0: they are not."""
+        """MiB on each node, where the job asks for memory per GPU; 0: it does not."""
         return self.memory_per_gpu_mib * only_gpus(self.gpus_on_each(nodes))
 
     def cpus_for_gpus(self, nodes: int) -> int:
@@ -139,7 +138,6 @@ class Job:
 
 
 def wanted_features(job: Job) -> frozenset[str]:
-    """The node features that a job without a complex constraint asks for."""
     return frozenset(part for part in job.features.split("&") if part)
 
 
@@ -199,7 +197,8 @@ class Skipped:
     ident: str  # as much of its id as could be read
     why: str
     holds_nodes: bool = True  # False only for a job whose state could be read and says that it holds none
-    # Those that a job holds, where that much could be read: then it stands among the jobs, in the state UNKNOWN.
+    # The nodes that a job holds, where they could be read: so that they stay occupied, the job is among the jobs then,
+    # in the state UNKNOWN.
     nodes: tuple[str, ...] = ()
 
 
@@ -245,8 +244,6 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class License:
-    """What Slurm tells of a license."""
-
     total: int
     used: int = 0  # by jobs, and outside of Slurm as far as it knows of that
     reserved: int = 0  # by reservations, whether jobs use them there or not
@@ -254,8 +251,6 @@ class License:
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
-    """Everything one cycle knows of the cluster."""
-
     taken_at: datetime
     jobs: tuple[Job, ...]
     nodes: tuple[Node, ...]
@@ -268,7 +263,7 @@ class ClusterSnapshot:
     power_saving: PowerSaving = PowerSaving()
 
     def take_indexes(self, before: "ClusterSnapshot | None") -> None:
-        """Find nothing anew of what an earlier snapshot has found about the very same jobs."""
+        """Take over the indexes that an earlier snapshot of the very same jobs has made."""
         if before is not None and before.jobs is self.jobs:
             known = vars(before)
             vars(self).update((name, known[name]) for name in _OF_JOBS if name in known)
@@ -283,7 +278,6 @@ class ClusterSnapshot:
 
     @cached_property
     def partition_sizes(self) -> dict[str, int]:
-        """Nodes by partition."""
         return Counter(name for node in self.nodes for name in set(node.partitions))
 
     @cached_property
@@ -293,7 +287,6 @@ class ClusterSnapshot:
 
     @cached_property
     def running(self) -> frozenset[str]:
-        """The ids of jobs that run."""
         return frozenset(job.job_id for job in self.holders if job.state is JobState.RUNNING)
 
     @cached_property
@@ -302,7 +295,7 @@ class ClusterSnapshot:
 
     @cached_property
     def jobs_in(self) -> dict[str, tuple[Job, ...]]:
-        """By the reservation that they ask for or run in, in which most jobs are not."""
+        """By the reservation that they ask for or run in; most jobs have none."""
         found: dict[str, list[Job]] = defaultdict(list)
         for job in self.jobs:
             if job.reservation is not None:
@@ -340,7 +333,7 @@ class ClusterSnapshot:
 
     @cached_property
     def unread_jobs(self) -> frozenset[str]:
-        """Jobs of which no more could be read than the nodes they hold: nothing is concluded from what they seem."""
+        """Jobs of which only the nodes could be read. Nothing else that is noted of them counts."""
         return frozenset(item.ident for item in self.skipped if item.kind == "job" and item.nodes)
 
 
@@ -349,8 +342,6 @@ _OF_JOBS = ("job_by_id", "holders", "pending", "jobs_in", "jobs_on", "components
 
 
 class AdminLevel(StrEnum):
-    """What Slurm's accounting says of a user's rights."""
-
     NONE = "none"
     OPERATOR = "operator"
     ADMINISTRATOR = "administrator"

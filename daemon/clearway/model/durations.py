@@ -17,8 +17,7 @@ _LONGEST_S = 10 * 365 * 86_400
 def parse_duration_s(text: object) -> float:
     """Seconds of a duration; a bare number counts seconds.
 
-    Raises:
-        ValueError: with one sentence that says what was wrong.
+    Raises ``ValueError``: with one sentence that says what was wrong.
     """
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         seconds = float(min(text, 2 * _LONGEST_S))  # TOML's integers may be too large for a float

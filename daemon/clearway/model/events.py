@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 from clearway.model.errors import CycleEndedError
 from clearway.model.operations import Operation, Preemption
+from clearway.model.orders import RollingDrain
 from clearway.model.plan import Explanation
-from clearway.model.quarantine import Quarantined
 from clearway.model.records import CheckpointRecord, RestartRecord
-from clearway.model.report import CycleReport
-from clearway.model.rolling import RollingDrain
+from clearway.model.report import CycleReport, Quarantined
 
 
 class PlanMade(NamedTuple):
@@ -20,8 +19,6 @@ class PlanMade(NamedTuple):
 
 
 class PlanExplained(NamedTuple):
-    """The present plan of an operation has an explanation, which is stored."""
-
     operation: Operation
     explanation: Explanation
 
@@ -42,8 +39,6 @@ class JobLeft(NamedTuple):
 
 
 class OperationFinished(NamedTuple):
-    """An operation has reached a terminal state."""
-
     operation: Operation
 
 
@@ -61,8 +56,6 @@ class CalendarRead(NamedTuple):
 
 
 class CycleFailed(NamedTuple):
-    """A cycle ended with this error, and the next one will be tried all the same."""
-
     error: BaseException
 
 
@@ -90,7 +83,7 @@ def ignore(_: Event) -> None:
 
 
 def fan_out(*listeners: Emit) -> Emit:
-    """One function that tells all of them, in this order."""
+    """One ``Emit`` that calls all of these, in this order."""
 
     def emit(event: Event) -> None:
         for listener in listeners:

@@ -49,7 +49,5 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Notices of one channel that were not said yet."""
-
     count: int
     oldest: datetime | None  # when the oldest of them was stored; None where none waits

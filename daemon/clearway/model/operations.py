@@ -223,10 +223,9 @@ class Operation:
 
     @property
     def promised_jobs(self) -> frozenset[str]:
-        """Jobs that leave for this operation, or shall: what their nodes offer beyond its own need is for others.
+        """Jobs that leave, or shall leave, for it. Others may plan with what it does not need of their nodes.
 
-        Not those that are suspended, whose nodes it keeps, and not those that end by themselves, which every plan
-        counts on anyway.
+        Without jobs that are suspended, whose nodes it keeps, and those that end by themselves, which all plans expect.
         """
         return frozenset(
             p.job_id
@@ -328,10 +327,10 @@ class Relocation(Operation):
 
     @property
     def held_nodes(self) -> tuple[str, ...]:
-        """Nodes where all jobs that are still to come go on, those that they keep included.
+        """While a job is between its nodes, its targets alone, so that it starts there.
 
-        Once a job has left, its room there could be taken as well. While a job is between its nodes its own targets
-        alone, so that it starts there.
+        Otherwise the nodes where all jobs that still have to move go on, those that they keep included: another job
+        could take the room there.
         """
         moving = self.between_nodes
         if moving is not None:

@@ -1,4 +1,4 @@
-"""What is decided: the trade-off curve, the plan, and the reason for every job. Frozen data."""
+"""What is decided: the trade-off curve, the plan, the reason for every job; or why a job is left to Slurm. Frozen."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,9 +9,31 @@ from typing import Self
 
 from clearway.model.cluster import Job
 from clearway.model.durations import format_duration
-from clearway.model.obstacle import Obstacle
 from clearway.model.orders import DrainOrder, PromiseOrder, RelocationOrder
 from clearway.model.problem import Action, EvictionProblem, Option
+
+
+class ObstacleCode(StrEnum):
+    """The kinds of obstacles; each is a label of a metric, so they stay few."""
+
+    HELD = "held"
+    OTHER_REASON = "other_reason"  # it does not wait for what leaving jobs give back
+    RESERVATION = "reservation"  # it asks for one that is not Clearway's
+    ARRAY = "array"  # none of its tasks may start yet
+    HETEROGENEOUS = "heterogeneous"  # not all of its components can be planned for
+    GRES = "gres"  # what it asks of each node does not follow from its generic resources
+    CONSTRAINT = "constraint"  # of its features
+    LICENSES = "licenses"
+    REQUIRED_NODES = "required_nodes"  # more of them than it asks for in all
+    SWITCHES = "switches"  # the leaf switches are not known
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """``why`` is a sentence without its end."""
+
+    code: ObstacleCode
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

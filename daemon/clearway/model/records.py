@@ -1,4 +1,7 @@
-"""What became of checkpoints and restarts, as it is kept. Frozen."""
+"""What the store keeps beside operations, or finds in them. Frozen data.
+
+Checkpoints and restarts, steps, tests of saving, the operations of one job, what was taken from jobs, daemons that led.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,6 +9,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from clearway.model.claims import Restart
+from clearway.model.cluster import Job
+from clearway.model.operations import EvictionState, OperationKind, Preemption, Subject
 from clearway.model.problem import Action
 
 
@@ -64,3 +69,139 @@ class RestartRecord(_OfRun):
     restart: Restart
     predicted_s: float | None = None
     restart_s: float | None = None  # from the start of the run until the program computed again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One thing done or noticed. ``finished_at`` None: intended, and not known to have been done."""
+
+    step_id: int
+    eviction_id: int
+    job_id: str | None  # the preemptee, or None when it concerns the eviction as a whole
+    kind: str  # create_placement, attach, ask_checkpoint, requeue, ..., or "event"
+    intended_at: datetime
+    finished_at: datetime | None = None
+    result: str = ""  # ok, refused, error
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewStep:
+    """A step to be stored: an intent, or something noticed (kind "event"), which is finished at once."""
+
+    job_id: str | None
+    kind: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedStep:
+    """What has become of a step that was stored as an intent; an empty detail leaves what was said then."""
+
+    step_id: int
+    result: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLog:
+    """What is stored of steps in the transaction that stores where their operation stands."""
+
+    at: datetime
+    begun: tuple[NewStep, ...] = ()
+    ended: tuple[EndedStep, ...] = ()
+
+
+class SaveTestEnd(StrEnum):
+    SAVED = "saved"  # in time
+    FAILED = "failed"  # the job says so
+    LATE = "late"  # no word of it in time
+    LEFT = "left"  # the job ended, or left its nodes, before its answer
+    NOT_ASKED = "not_asked"  # Slurm refused, or it is not known whether the job was asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveTest:
+    """One test; nothing is requeued. Times are None until they happen."""
+
+    request_id: int  # of the request that asked for it
+    job: Job  # as seen when it was asked: job.run is the run that is tested
+    actor: str
+    asked_at: datetime  # the intent, stored before the signal
+    latest: datetime  # from when on no answer counts as late
+    expected_s: float
+    asked: bool = False  # Slurm has taken the signal; also where the job needs none, as it saves itself at its own pace
+    ended_at: datetime | None = None
+    end: SaveTestEnd | None = None
+    took_s: float | None = None  # of the checkpoint, as the job says, else from the request to its end
+    size_mib: int | None = None
+    generation: int | None = None
+    restartable: bool | None = None  # whether a restart would find it; None: only the program knows
+    sentence: str = ""  # what came of it, for the job's owner; empty while it waits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Involvement:
+    """An operation as it concerns one job: it serves the job, or the job leaves for it."""
+
+    eviction_id: int
+    kind: OperationKind
+    mode: str
+    state: EvictionState
+    state_since: datetime
+    created_at: datetime
+    deadline: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    outcome: str
+    rule: str  # that made the preemptor urgent; empty: not kept
+    subject: Subject
+    preemption: Preemption | None  # the job's newest one in it; None: it is the job that the operation serves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taking:
+    """Jobs that have left within the hour, or are intended to, and the work that this loses (node-seconds)."""
+
+    user: str  # of the urgent job, like the next two
+    account: str
+    rule: str
+    jobs: int
+    lost_node_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Jobs leave again and again without an end to it; ``user`` is None where it concerns several users."""
+
+    user: str | None
+    why: str  # half a sentence
+
+
+class LeaderEnd(StrEnum):
+    RELEASED = "released"  # in order: no command of that daemon is under way any more
+    EXPIRED = "expired"  # it has not renewed its lease in time, or its process was seen to be gone
+    FORCED = "forced"  # an operator took the lease from it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Who holds the lease, as seen by the daemon that asked for it."""
+
+    owner: str
+    epoch: int
+    renewed_at: datetime | None = None  # None: by this very call
+    lasts_s: float = 0.0  # after each renewal, as its holder has it
+    orderly: bool = True  # the one before gave it up itself; else a command of that daemon may still be under way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """A daemon's time as the one that acts. ``epoch`` is greater than those of all before."""
+
+    epoch: int
+    owner: str  # host, process id, and what tells processes of one host name apart
+    began_at: datetime
+    ended_at: datetime | None = None  # None: nothing is known of its end
+    ended: LeaderEnd | None = None
+    ended_by: str = ""  # the operator, where one took the lease from it

@@ -9,7 +9,7 @@ from clearway.execution.cycle_context import CycleContext
 from clearway.execution.open_operations import OpenOperations
 from clearway.model.operations import Usage
 from clearway.model.plan import Plan
-from clearway.model.taking import Taking
+from clearway.model.records import Taking
 from clearway.preemption.user_pauses import UserPauses
 from clearway.preemption.validation import over_budget
 

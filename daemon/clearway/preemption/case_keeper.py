@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.open_operations import OpenOperations
-from clearway.model.case import Beside, Case
 from clearway.model.operations import Eviction
+from clearway.model.urgent_report import Beside, Case
 from clearway.planning.rules import SLURM_DEFAULT
 from clearway.preemption.cases import acted, case_of, followed
 from clearway.store.base import Store

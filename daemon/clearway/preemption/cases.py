@@ -9,10 +9,10 @@ followed until the job has started or left the queue, the operation is over, and
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from clearway.model.case import Case, CaseJob
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.operations import Eviction, EvictionState, Preemption, PreemptionState
 from clearway.model.problem import Action
+from clearway.model.urgent_report import Case, CaseJob
 
 SOON = timedelta(hours=1)  # a job that ends so soon after it would have left "ended soon anyway"
 MOST_JOBS = 200  # kept of a case; of more their number and loss

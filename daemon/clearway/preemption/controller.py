@@ -20,8 +20,7 @@ from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import Eviction, EvictionState, Promise, Usage
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
-from clearway.model.quarantine import Subject
-from clearway.model.report import Waiting
+from clearway.model.report import Subject, Waiting
 from clearway.preemption.batch import Answers, BatchDecision, SolveAlone, decide_batch
 from clearway.preemption.detection import preemptors, waits_since
 from clearway.preemption.examination import Examination

@@ -14,9 +14,8 @@ from clearway.eligibility.limits import may_be_lifted
 from clearway.eligibility.urgent import is_of, matching_rule, urgent_partitions
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
-from clearway.model.obstacle import Obstacle, ObstacleCode
-from clearway.model.plan import Preemptor
-from clearway.model.quarantine import Attempt, unguarded
+from clearway.model.plan import Obstacle, ObstacleCode, Preemptor
+from clearway.model.report import Attempt, unguarded
 
 MOST_TASKS = 256  # of an array that start by one decision; the others are planned for once these have started
 MOST_COMPONENTS = 8  # of a heterogeneous job: they are planned for at once

@@ -12,7 +12,7 @@ from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.quarantine import Quarantine
 from clearway.model.plan import NoPlan, Plan, Preemptor
-from clearway.model.quarantine import Subject
+from clearway.model.report import Subject
 from clearway.planning.base import Planner
 from clearway.planning.joint.cheapest_nodes import FEW_NODES
 from clearway.planning.joint.several import MANY

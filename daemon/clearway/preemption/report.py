@@ -10,9 +10,8 @@ from dataclasses import replace
 from datetime import datetime
 from statistics import median
 
-from clearway.model.case import Case, CaseJob
 from clearway.model.problem import Action
-from clearway.model.urgent_report import CaseOutcome, Ending, Held, JobOutcome, Report, Sums, UserShare
+from clearway.model.urgent_report import Case, CaseJob, CaseOutcome, Ending, Held, JobOutcome, Report, Sums, UserShare
 from clearway.preemption.cases import SOON
 
 

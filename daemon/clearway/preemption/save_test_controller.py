@@ -10,8 +10,8 @@ from clearway.execution.checkpoint_request import ask_to_save
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.gate import Gate
 from clearway.model.errors import HaltedError, RequestError
+from clearway.model.records import SaveTest, SaveTestEnd
 from clearway.model.requests import Answer, OperatorRequest
-from clearway.model.save_test import SaveTest, SaveTestEnd
 from clearway.preemption.save_tests import (
     AGAIN_AFTER,
     STALE,

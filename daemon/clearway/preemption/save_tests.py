@@ -25,7 +25,7 @@ from clearway.model.claims import (
 )
 from clearway.model.cluster import Job, JobState
 from clearway.model.durations import format_duration
-from clearway.model.save_test import SaveTest, SaveTestEnd
+from clearway.model.records import SaveTest, SaveTestEnd
 
 AGAIN_AFTER = timedelta(minutes=10)  # from the last test of a job to its next one
 MOST_AT_ONCE = 4  # of all users: each writes to the file system; of one user there is one

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from clearway.config.faults import printable
+from clearway.config.fields import printable
 from clearway.drain.request import new_request
 from clearway.model.errors import ConfigError, DrainError
 from clearway.promise.request import LONGEST_S, PromiseRequest

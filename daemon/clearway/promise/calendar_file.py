@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from clearway.config.configuration import PromisesConfig
-from clearway.config.extras import how_to_install
+from clearway.config.plugins import how_to_install
 from clearway.config.trusted_files import read_trusted
 from clearway.model.errors import ConfigError
 from clearway.promise.calendar import CalendarContents

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from pydantic import TypeAdapter
 
-from clearway.config.faults import printable
+from clearway.config.fields import printable
 from clearway.model.errors import ConfigError
 from clearway.promise.calendar import CalendarContents, read_calendar
 

@@ -18,7 +18,7 @@ from clearway.model.operations import EvictionState, Promise
 from clearway.model.orders import PromiseOrder
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, PromisePlan
-from clearway.model.quarantine import Subject
+from clearway.model.report import Subject
 from clearway.model.requests import OperatorRequest
 from clearway.model.transitions import entered
 from clearway.preemption.validation import over_budget

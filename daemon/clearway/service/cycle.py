@@ -28,11 +28,10 @@ from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import CycleEndedError
 from clearway.model.events import CycleCut, Emit
 from clearway.model.operations import Eviction, EvictionState, Operation, OperationKind
+from clearway.model.orders import RollingDrain
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.problem import Action
-from clearway.model.quarantine import Subject, T
-from clearway.model.report import CycleReport, Waiting
-from clearway.model.rolling import RollingDrain
+from clearway.model.report import CycleReport, Subject, T, Waiting
 from clearway.notify.outbox import Bell
 from clearway.planning.base import Planner
 from clearway.preemption.case_keeper import CaseKeeper

@@ -21,7 +21,7 @@ from datetime import datetime
 from clearway.config.configuration import DaemonConfig
 from clearway.model.clock import Clock
 from clearway.model.errors import HaltedError, LeaseLostError, SnapshotTooOldError, StoreError
-from clearway.model.leadership import Lease
+from clearway.model.records import Lease
 from clearway.service.process_identity import certainly_gone
 from clearway.store.base import Store
 

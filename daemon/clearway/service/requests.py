@@ -17,7 +17,7 @@ from clearway.model.errors import ClearwayError, RequestError, StoreError
 from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import Eviction, EvictionState, Operation, Promise
 from clearway.model.outcome import Outcome, OutcomeCode
-from clearway.model.quarantine import Subject, described
+from clearway.model.report import Subject, described
 from clearway.model.requests import Answer, OperatorRequest, RequestKind, RequestResult
 from clearway.model.transitions import entered
 from clearway.preemption.save_test_controller import SaveTestController

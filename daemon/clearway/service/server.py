@@ -21,11 +21,9 @@ from types import FrameType
 import uvicorn
 
 from clearway.api.app import create_app
-from clearway.api.context import Context, Pulse
-from clearway.api.feed import Feed
+from clearway.api.context import Context, Feed, Pulse, Refusals
 from clearway.api.logins import Directory, Logins
-from clearway.api.now_views import shown
-from clearway.api.refusals import Refusals
+from clearway.api.now_routes import shown
 from clearway.api.tokens import Tokens
 from clearway.config.configuration import Config
 from clearway.config.notify import NotifyConfig

@@ -9,8 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from clearway.api.status import MOST_WAITING
-from clearway.api.views import preemptor_view
+from clearway.api.views import MOST_WAITING, preemptor_view
 from clearway.config.configuration import Mode
 from clearway.model.clock import Clock
 from clearway.model.errors import LeaseLostError, StoreError

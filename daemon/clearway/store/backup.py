@@ -43,7 +43,7 @@ from clearway.model.audit import Audited, AuditKind
 from clearway.model.errors import StoreError
 from clearway.model.operations import EvictionState
 from clearway.model.requests import RequestResult
-from clearway.store import audit_rows, migrate
+from clearway.store import migrate, request_rows
 from clearway.store.database import Database
 from clearway.store.tables import EVICTIONS, KEPT_VALUES, LEASES, METADATA, REQUESTS
 
@@ -57,8 +57,6 @@ _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """What a file holds, or a database held."""
-
     revision: str
     made_at: datetime
     rows: Mapping[str, int]  # by table
@@ -68,9 +66,8 @@ class Backup:
 def write(database: Database, file: Path, now: datetime) -> Backup:
     """Write the database to a new file, which its owner alone may read.
 
-    Raises:
-        StoreError: the database cannot be read, no Clearway could restore the file, or the file is there already or
-            cannot be written.
+    Raises ``StoreError``: the database cannot be read, no Clearway could restore the file, or the file is there already
+    or cannot be written.
     """
     if (revision := migrate.current_revision(database)) is not None:
         migrate.check_known(revision, f"database {database.shown_url}")
@@ -103,8 +100,7 @@ def _write(database: Database, file: Path, now: datetime) -> Backup:
 def read(file: Path) -> Backup:
     """What the file holds, after all of it was read and its sum compared.
 
-    Raises:
-        StoreError: it cannot be read, is no backup, or was cut off or changed.
+    Raises ``StoreError``: it cannot be read, is no backup, or was cut off or changed.
     """
     lines, rows, digest = _lines(file), Counter[str](), hashlib.sha256()
     heading: dict[str, Any] | None = None
@@ -133,9 +129,7 @@ def restore(database: Database, file: Path, now: datetime, *, actor: str, force:
     """Make the database from the file; returns the file with what was there before, None where nothing was.
 
     ``force``: also over a database with operations that have not ended. ``now`` judges the lease.
-
-    Raises:
-        StoreError: the file is no good, a daemon leads, operations are open, or the database cannot be written.
+    Raises ``StoreError``: the file is no good, a daemon leads, operations are open, or the database cannot be written.
     """
     backup = read(file)
     migrate.check_known(backup.revision, str(file))
@@ -159,7 +153,7 @@ def restore(database: Database, file: Path, now: datetime, *, actor: str, force:
         about = {"file": file.name, "sha256": backup.sha256, "made_at": backup.made_at.isoformat(), "forced": force}
         replaced_audit = {key: before[key] for key in ("audit_entries", "audit_head") if key in before}
         audited = Audited(at=now, actor=actor, kind=AuditKind.RESTORE, about=about | replaced_audit)
-        audit_rows.append(connection, audited)
+        request_rows.audit(connection, audited)
     return replaced
 
 
@@ -259,7 +253,6 @@ def _fill(connection: Connection, file: Path) -> None:
 
 
 def _values(table: Table, row: dict[str, Any]) -> dict[str, Any]:
-    """As the column of this kind of database wants them."""
     return {name: _value(table, name, value) for name, value in row.items()}
 
 

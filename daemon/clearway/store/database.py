@@ -18,7 +18,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError, StatementError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from clearway.config.extras import how_to_install
+from clearway.config.plugins import how_to_install
 from clearway.model.errors import ClearwayError, ConfigError, StoreError, UnstorableError
 
 BUSY_TIMEOUT_S = 10

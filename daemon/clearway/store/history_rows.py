@@ -27,7 +27,6 @@ _TABLES: dict[type, tuple[Table, str]] = {
 
 
 def write(connection: Connection, record: Record) -> bool:
-    """Insert, or replace the row of the same key; whether it is new."""
     table, values = _TABLES[type(record)][0], dataclasses.asdict(record)
     keys = [column.name for column in table.primary_key]
     same = and_(*(table.c[name] == values[name] for name in keys))
@@ -41,14 +40,6 @@ def write(connection: Connection, record: Record) -> bool:
 def write_runs(connection: Connection, records: Sequence[RunRecord]) -> None:
     for record in records:
         write(connection, record)
-
-
-def read_checkpoints(connection: Connection) -> tuple[CheckpointRecord, ...]:
-    return _newest(connection, CheckpointRecord)
-
-
-def read_restarts(connection: Connection) -> tuple[RestartRecord, ...]:
-    return _newest(connection, RestartRecord)
 
 
 def read_runs(connection: Connection, key: RunKey) -> tuple[RunRecord, ...]:
@@ -76,7 +67,7 @@ def _prune_runs(connection: Connection) -> None:
         connection.execute(delete(table).where(same, table.c.ended_at < last_kept))
 
 
-def _newest(connection: Connection, kind: type[R]) -> tuple[R, ...]:
+def newest(connection: Connection, kind: type[R]) -> tuple[R, ...]:
     """The newest ``A_KEY`` of each key among the newest ``AT_ALL``; newest first, ties by the primary key."""
     table, time = _TABLES[kind]
 

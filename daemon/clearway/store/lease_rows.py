@@ -1,21 +1,27 @@
-"""The lease in its one row, and the history of those that held it.
+"""The lease: which daemon may act, and writing transactions for that daemon alone.
 
-The row's epoch grows with every takeover. A leader's transaction reads the row first and locks it (``require``): a
-takeover waits for it to end, or has come before, and then nothing of it is written.
+The lease is one row, and ``leaders`` remembers who held it. The row's epoch grows with every takeover. A leader's
+transaction reads the row first and locks it: a takeover waits for it to end, or has come before, and then nothing of it
+is written.
 
-Times are the server's own, so that the clocks of daemons need not agree. SQLite has no server: its file belongs to
-one host, and the time is the caller's.
+Times are the server's own, so that the clocks of daemons need not agree. SQLite has no server: its file belongs to one
+host, and the time is the caller's.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, DateTime, Interval, Row, func, insert, literal, select, text, update
 
 from clearway.model.audit import Audited, AuditKind
 from clearway.model.errors import LeaseLostError
-from clearway.model.leadership import Leader, LeaderEnd, Lease
-from clearway.store import audit_rows
+from clearway.model.records import Leader, LeaderEnd, Lease
+from clearway.store import request_rows
+from clearway.store.database import Database
 from clearway.store.tables import LEADERS, LEASES
 from clearway.store.types import MARIADB, UtcDateTime
 
@@ -37,16 +43,14 @@ def require(connection: Connection, epoch: int | None) -> None:
         raise LeaseLostError(f"another daemon has taken over: epoch {newest}, this one had {epoch}")
 
 
-def renew(connection: Connection, epoch: int, now: datetime, ttl_s: float) -> bool:
-    """Let the lease last from now on; whether it is still of this epoch. One statement."""
+def _renew(connection: Connection, epoch: int, now: datetime, ttl_s: float) -> bool:
     until = _server_time(connection, now, ttl_s)
     query = update(LEASES).where(_ROW, LEASES.c.epoch == epoch)
     result = connection.execute(query.values(renewed_at=_server_time(connection, now), expires_at=until))
     return result.rowcount == 1
 
 
-def take(connection: Connection, owner: str, now: datetime, ttl_s: float, gone: str | None) -> Lease:
-    """Take the lease where it is free; else say who holds it. ``gone``: an owner that certainly lives no more."""
+def _take(connection: Connection, owner: str, now: datetime, ttl_s: float, gone: str | None) -> Lease:
     row, at = _locked(connection, now)
     if row.owner not in (_NOBODY, owner, gone) and row.expires_at > at:
         lasts_s = (row.expires_at - row.renewed_at).total_seconds() if row.renewed_at else ttl_s
@@ -58,42 +62,39 @@ def take(connection: Connection, owner: str, now: datetime, ttl_s: float, gone: 
     connection.execute(insert(LEADERS).values(epoch=lease.epoch, owner=owner, began_at=at, ended_by=""))
     if row.epoch > 0:  # the first daemon of a database takes over from none
         about = {"epoch": lease.epoch, "from": row.owner, "orderly": lease.orderly}
-        audit_rows.append(connection, Audited(at=at, actor=owner, kind=AuditKind.TAKEOVER, about=about))
+        request_rows.audit(connection, Audited(at=at, actor=owner, kind=AuditKind.TAKEOVER, about=about))
     return lease
 
 
-def release(connection: Connection, epoch: int, now: datetime) -> None:
-    """Nothing happens where another epoch has begun."""
+def _release(connection: Connection, epoch: int, now: datetime) -> None:
     row, at = _locked(connection, now)
     if row.epoch == epoch:
         connection.execute(update(LEASES).where(_ROW).values(owner=_NOBODY, expires_at=_LONG_AGO))
         _end(connection, at, LeaderEnd.RELEASED)
 
 
-def depose(connection: Connection, actor: str, now: datetime) -> str:
-    """End the present epoch, whoever has it; the owner, empty where there was none."""
+def _depose(connection: Connection, actor: str, now: datetime) -> str:
     row, at = _locked(connection, now)
     values = {"owner": _DEPOSED, "epoch": row.epoch + 1, "expires_at": _LONG_AGO}
     connection.execute(update(LEASES).where(_ROW).values(values))
     _end(connection, at, LeaderEnd.FORCED, actor)
     about = {"epoch": row.epoch + 1, "from": row.owner, "forced": True}
-    audit_rows.append(connection, Audited(at=at, actor=actor, kind=AuditKind.TAKEOVER, about=about))
+    request_rows.audit(connection, Audited(at=at, actor=actor, kind=AuditKind.TAKEOVER, about=about))
     return "" if row.owner == _DEPOSED else str(row.owner)
 
 
 def renewed_at(connection: Connection) -> datetime | None:
-    """When a daemon that acts has last shown itself; None: there was none yet."""
     found: datetime | None = connection.execute(select(LEASES.c.renewed_at).where(_ROW)).scalar_one()
     return found
 
 
-def newest(connection: Connection, *, limit: int = 50, offset: int = 0) -> tuple[Leader, ...]:
+def _leaders(connection: Connection, *, limit: int = 50, offset: int = 0) -> tuple[Leader, ...]:
     query = select(LEADERS).order_by(LEADERS.c.epoch.desc()).limit(limit).offset(offset)
     return tuple(Leader(**row._mapping) for row in connection.execute(query))  # noqa: SLF001 - SQLAlchemy's name
 
 
 def _end(connection: Connection, at: datetime, how: LeaderEnd, actor: str = "") -> None:
-    """Write down that the time of the one that led is over, where that is not known yet."""
+    """Note the end of the leader before, unless it is noted already."""
     query = update(LEADERS).where(LEADERS.c.ended_at.is_(None))
     connection.execute(query.values(ended_at=at, ended=how, ended_by=actor))
 
@@ -108,7 +109,6 @@ def _locked(connection: Connection, now: datetime) -> tuple[Row[Any], datetime]:
 
 
 def server_time(connection: Connection) -> datetime | None:
-    """The time by the server's clock; None where the database has none of its own."""
     unknown = datetime.max.replace(tzinfo=UTC)
     time = _server_time(connection, unknown)
     return None if time is unknown else connection.execute(select(time)).scalar_one()
@@ -127,3 +127,71 @@ def _server_time(connection: Connection, now: datetime, later_s: float = 0.0) ->
         micros = round(later.total_seconds() * 1_000_000)
         return func.timestampadd(text("MICROSECOND"), micros, func.utc_timestamp(text("6")), type_=UtcDateTime())
     return now + later if later_s else now
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_NO_EPOCH = -1  # of a daemon that does not hold the lease: nothing that only a leader may write is written
+
+
+def method(
+    function: Callable[Concatenate[Connection, P], T], *, writes: bool = False, anybody: bool = False
+) -> Callable[Concatenate[LeasedStore, P], T]:
+    """A method that returns what this function does, in one transaction.
+
+    What ``writes`` is for the leader alone, but for what ``anybody`` may write: requests, and the audit trail.
+    """
+
+    def wrapped(self: LeasedStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        changing = self._database.writing if anybody else self._leading
+        with changing() if writes else self._database.reading() as connection:
+            return function(connection, *args, **kwargs)
+
+    return wrapped
+
+
+class LeasedStore:
+    """Implements the lease of ``store.base.Store``. The epoch is that of the one daemon that uses this object."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._epoch: int | None = None  # None: the lease was never asked for, so this is no daemon's store
+
+    @contextmanager
+    def _leading(self) -> Iterator[Connection]:
+        """A transaction for what only the daemon that holds the lease may write.
+
+        Raises ``LeaseLostError``: when it does not (any more); nothing is written.
+        """
+        with self._database.writing() as connection:
+            require(connection, self._epoch)
+            yield connection
+
+    def take_lease(self, owner: str, now: datetime, ttl_s: float, gone: str | None = None) -> Lease:
+        self._epoch = _NO_EPOCH
+        with self._database.writing() as connection:
+            lease = _take(connection, owner, now, ttl_s, gone)
+        if lease.owner == owner:
+            self._epoch = lease.epoch
+        return lease
+
+    def renew_lease(self, now: datetime, ttl_s: float) -> None:
+        if self._epoch is None or self._epoch == _NO_EPOCH:
+            raise LeaseLostError("this daemon does not hold the lease")
+        with self._database.statement() as connection:
+            if _renew(connection, self._epoch, now, ttl_s):
+                return
+        epoch, self._epoch = self._epoch, _NO_EPOCH
+        raise LeaseLostError(f"another daemon has taken over: epoch {epoch} is over")
+
+    def release_lease(self, now: datetime) -> None:
+        epoch, self._epoch = self._epoch, _NO_EPOCH
+        if epoch is not None and epoch != _NO_EPOCH:
+            with self._database.writing() as connection:
+                _release(connection, epoch, now)
+
+    depose = method(_depose, writes=True, anybody=True)
+    sign_of_life = method(renewed_at)
+    leaders = method(_leaders)
+    server_time = method(server_time)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, delete, distinct, func, insert, select, 
 
 from clearway.model.notice import Channel, Notice, Waiting
 from clearway.store import rows
-from clearway.store.serialise import dump, load
+from clearway.store.rows import dump, load
 from clearway.store.tables import NOTICES as TABLE
 
 _FIELDS = ("key", "kind", "channel", "at", "created_at", "user", "job_id", "eviction_id")
@@ -20,7 +20,6 @@ _LONGEST_ERROR = 200
 
 
 def add(connection: Connection, notices: Iterable[Notice]) -> int:
-    """Store those that are new by key and channel; returns how many."""
     wanted = {(each.key, each.channel): each for each in notices}
     if not wanted:
         return 0
@@ -38,10 +37,6 @@ def _values(notice: Notice) -> dict[str, Any]:
 
 
 def due(connection: Connection, channel: Channel, now: datetime, longest: timedelta, limit: int) -> tuple[Notice, ...]:
-    """Those of a channel whose next attempt is due, the oldest first.
-
-    One that is further away than ``longest``, the longest between two attempts, is due too: the clock was set back.
-    """
     next_at = TABLE.c.next_attempt_at
     query = select(TABLE).where(_WAITS, TABLE.c.channel == channel, (next_at <= now) | (next_at > now + longest))
     return tuple(map(_notice, connection.execute(query.order_by(TABLE.c.notice_id).limit(limit))))
@@ -52,32 +47,28 @@ def _notice(row: Row[Any]) -> Notice:
     return Notice(about=load(dict[str, str], row.document), **found)
 
 
-def begin(connection: Connection, ids: Sequence[int], again_at: datetime) -> None:
-    """They are about to be said; where nothing more is stored, the next attempt is at this time."""
-    values: dict[str, Any] = {"attempts": TABLE.c.attempts + 1, "next_attempt_at": again_at}
+def _change(connection: Connection, ids: Sequence[int], **values: Any) -> None:
+    """Of those that still wait."""
     connection.execute(update(TABLE).where(TABLE.c.notice_id.in_(ids), _WAITS).values(values))
+
+
+def begin(connection: Connection, ids: Sequence[int], again_at: datetime) -> None:
+    _change(connection, ids, attempts=TABLE.c.attempts + 1, next_attempt_at=again_at)
 
 
 def postpone(connection: Connection, ids: Sequence[int], until: datetime, error: str = "") -> None:
-    values = {"next_attempt_at": until, "error": error[:_LONGEST_ERROR]}
-    connection.execute(update(TABLE).where(TABLE.c.notice_id.in_(ids), _WAITS).values(values))
+    _change(connection, ids, next_attempt_at=until, error=error[:_LONGEST_ERROR])
 
 
 def said(connection: Connection, ids: Sequence[int], now: datetime) -> None:
-    values = {"said_at": now, "bundle": min(ids), "error": ""}
-    connection.execute(update(TABLE).where(TABLE.c.notice_id.in_(ids), _WAITS).values(values))
+    _change(connection, ids, said_at=now, bundle=min(ids), error="")
 
 
 def give_up(connection: Connection, ids: Sequence[int], now: datetime, error: str) -> None:
-    values = {"given_up_at": now, "error": error[:_LONGEST_ERROR]}
-    connection.execute(update(TABLE).where(TABLE.c.notice_id.in_(ids), _WAITS).values(values))
+    _change(connection, ids, given_up_at=now, error=error[:_LONGEST_ERROR])
 
 
 def overdue(connection: Connection, channel: Channel, before: datetime, tried: int, most: int) -> tuple[int, ...]:
-    """Those that wait since before then and were tried so often, and the oldest ones beyond the number that may wait.
-
-    A bounded number.
-    """
     waiting = select(TABLE.c.notice_id).where(_WAITS, TABLE.c.channel == channel)
     given_time = (TABLE.c.created_at < before) & (TABLE.c.attempts >= tried)
     old = connection.execute(waiting.where(given_time).limit(1_000)).scalars()
@@ -87,7 +78,6 @@ def overdue(connection: Connection, channel: Channel, before: datetime, tried: i
 
 
 def messages_between(connection: Connection, channel: Channel, user: str, since: datetime, until: datetime) -> int:
-    """How many messages were sent to this user ("": operators) by this channel in this time, both ends included."""
     query = select(func.count(distinct(TABLE.c.bundle))).where(
         TABLE.c.channel == channel, TABLE.c.user == user, TABLE.c.said_at.between(since, until)
     )
@@ -95,12 +85,10 @@ def messages_between(connection: Connection, channel: Channel, user: str, since:
 
 
 def waiting(connection: Connection) -> dict[Channel, Waiting]:
-    """What was not said yet, by channel; channels for which nothing waits are absent."""
     query = select(TABLE.c.channel, func.count(), func.min(TABLE.c.created_at)).where(_WAITS).group_by(TABLE.c.channel)
     return {channel: Waiting(count, oldest) for channel, count, oldest in connection.execute(query)}
 
 
 def prune(connection: Connection, before: datetime) -> None:
-    """Delete those that were said or given up before then."""
     connection.execute(delete(TABLE).where((TABLE.c.said_at < before) | (TABLE.c.given_up_at < before)))
     connection.execute(delete(TABLE).where(_WAITS, TABLE.c.created_at < before))  # of channels that are off by now

@@ -1,27 +1,83 @@
-"""Plans: each a document of its own, beside the large parts that many have in common, each stored once.
+"""Plans and their explanations.
 
-Model: plans of one moment are made from the same candidates and nodes, which are megabytes on a large cluster. Such a
-part is a row of ``plan_parts``, named by the SHA-256 of its text; plans name their parts. Verdicts are as many, but
-differ: their sentences are few where plans are made together, so each sentence is told once in a plan.
+Each plan is a document of its own, beside the large parts that many plans have in common: plans of one moment are made
+from the same candidates and nodes, megabytes on a large cluster. Such a part is a row of ``plan_parts``, named
+by the SHA-256 of its text; plans name their parts. A plan has as many verdicts as there are jobs, and few different
+sentences: each sentence is stored once in a plan.
 
-What was read or written is kept as long as its eviction is open, the parts once for all (``plan_cache``).
+A plan that was read or written stays in memory as long as its eviction is open: it never changes, and a big one takes
+10 ms to parse.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, insert, or_, select, update
 
 from clearway.model.errors import StoreError
 from clearway.model.operations import OperationKind
-from clearway.model.plan import Choice, OperationPlan, Verdict
+from clearway.model.plan import Choice, Explanation, OperationPlan, Verdict
 from clearway.model.problem import Candidate, NodeResources
 from clearway.store import rows
-from clearway.store.plan_cache import Part, PlanCache, PlanKey
-from clearway.store.serialise import dump, dump_as, load
-from clearway.store.tables import EVICTIONS, PLAN_PARTS, PLANS
+from clearway.store.rows import dump, dump_as, load
+from clearway.store.tables import EVICTIONS, EXPLANATIONS, PLAN_PARTS, PLANS
+
+PlanKey = tuple[int, int]  # eviction id, revision
+
+CAPACITY_CHARS = 16 * 1024 * 1024  # of JSON; the objects take a few times as much
+
+
+class Part(NamedTuple):
+    """What several plans have in common, and how many characters of JSON it is."""
+
+    value: tuple[object, ...]
+    chars: int
+
+
+class _Held(NamedTuple):
+    plan: OperationPlan
+    chars: int  # without its parts
+    parts: Mapping[str, Part]
+
+
+class PlanCache:
+    """Holds what fits and turns away the rest: all open evictions are read in turn, so evicting would only churn.
+
+    The loop's thread writes, others read at most; replacing the dictionaries keeps both safe without a lock.
+    """
+
+    def __init__(self, capacity_chars: int = CAPACITY_CHARS) -> None:
+        self._capacity = capacity_chars
+        self._plans: dict[PlanKey, _Held] = {}
+        self._parts: dict[str, Part] = {}  # of these plans, each counted once
+        self._chars = 0
+
+    def get(self, key: PlanKey) -> OperationPlan | None:
+        held = self._plans.get(key)
+        return held.plan if held is not None else None
+
+    def part(self, digest: str) -> Part | None:
+        return self._parts.get(digest)
+
+    def put(self, key: PlanKey, plan: OperationPlan, chars: int, parts: Mapping[str, Part]) -> None:
+        """``chars``: without its parts, which are named by their digests."""
+        new = {digest: part for digest, part in parts.items() if digest not in self._parts}
+        more = chars + sum(part.chars for part in new.values())
+        if self._chars + more <= self._capacity:
+            self._plans = self._plans | {key: _Held(plan, chars, parts)}
+            self._parts = self._parts | new
+            self._chars += more
+
+    def keep_only(self, keys: Collection[PlanKey]) -> None:
+        if self._plans.keys() - keys:
+            self._plans = {key: held for key, held in self._plans.items() if key in keys}
+            self._parts = {digest: part for held in self._plans.values() for digest, part in held.parts.items()}
+            self._chars = sum(held.chars for held in self._plans.values())
+            self._chars += sum(part.chars for part in self._parts.values())
+
 
 _KINDS: Mapping[str, Any] = {"candidates": tuple[Candidate, ...], "nodes": tuple[NodeResources, ...]}
 COLUMNS = (PLANS.c.document, PLANS.c.verdicts, PLANS.c.candidates, PLANS.c.nodes)  # what a plan is read from
@@ -30,8 +86,6 @@ PRESENT = and_(EVICTIONS.c.eviction_id == PLANS.c.eviction_id, EVICTIONS.c.revis
 
 @dataclass(frozen=True, slots=True)
 class _Verdicts:
-    """The verdicts of a plan in their order: each a job, and the number of its reason."""
-
     reasons: tuple[tuple[Choice, str, str], ...]
     jobs: tuple[tuple[str, int], ...]
 
@@ -65,7 +119,6 @@ class PlanRows:
         self._named: dict[int, tuple[Sequence[object], str, int]] = {}  # by id: parts, their digests and characters
 
     def known(self, eviction_id: int, revision: int) -> OperationPlan | None:
-        """The plan, where it is in memory."""
         return self._cache.get((eviction_id, revision))
 
     def keep_only(self, keys: Collection[PlanKey]) -> None:
@@ -115,7 +168,6 @@ class PlanRows:
         return plans
 
     def of_eviction(self, connection: Connection, eviction_id: int) -> tuple[OperationPlan, ...]:
-        """All that it has had, the first one first; empty for an unknown eviction."""
         query = select(EVICTIONS.c.kind, *COLUMNS).join_from(PLANS, EVICTIONS)
         query = query.where(PLANS.c.eviction_id == eviction_id).order_by(PLANS.c.revision)
         found = connection.execute(query).all()
@@ -123,7 +175,7 @@ class PlanRows:
         return tuple(plan_from(row.kind, row, parts) for row in found)
 
     def _parts(self, connection: Connection, found: Sequence[Row[*tuple[Any, ...]]]) -> dict[str, Part]:
-        """By digest; those that are in memory are the same objects as there."""
+        """By digest; a part that is in memory is not read again."""
         named = {digest for row in found for digest in (row.candidates, row.nodes) if digest is not None}
         parts = {digest: part for digest in named if (part := self._cache.part(digest)) is not None}
         return parts | parts_of(connection, found, but_for=parts.keys())
@@ -132,7 +184,6 @@ class PlanRows:
 def parts_of(
     connection: Connection, found: Sequence[Row[*tuple[Any, ...]]], but_for: Collection[str] = ()
 ) -> dict[str, Part]:
-    """The parts of these plans, by digest."""
     kinds = {getattr(row, name): kind for row in found for name, kind in _KINDS.items()}
     wanted = [digest for digest in kinds if digest is not None and digest not in but_for]
     if not wanted:
@@ -144,8 +195,7 @@ def parts_of(
 def plan_from(kind: OperationKind, row: Row[*tuple[Any, ...]], parts: Mapping[str, Part]) -> OperationPlan:
     """The plan as it was made. What no column names is in its document.
 
-    Raises:
-        StoreError: it cannot be read, or a part of it is not there.
+    Raises ``StoreError``: it cannot be read, or a part of it is not there.
     """
     plan = load(rows.PLANS[kind], row.document)
     found: dict[str, Any] = {}
@@ -161,7 +211,6 @@ def plan_from(kind: OperationKind, row: Row[*tuple[Any, ...]], parts: Mapping[st
 
 
 def parts_named(connection: Connection, *plans: ColumnElement[bool]) -> set[str]:
-    """The digests of the parts of such plans."""
     found = connection.execute(select(PLANS.c.candidates, PLANS.c.nodes).where(*plans)).all()
     return {digest for row in found for digest in row if digest is not None}
 
@@ -170,3 +219,54 @@ def forget_parts(connection: Connection, digests: Collection[str]) -> None:
     """Delete those of these parts that no plan has any more."""
     used = exists().where(or_(PLANS.c.candidates == PLAN_PARTS.c.digest, PLANS.c.nodes == PLAN_PARTS.c.digest))
     connection.execute(delete(PLAN_PARTS).where(PLAN_PARTS.c.digest.in_(digests), ~used))
+
+
+_MISSING_AT_ONCE = 10
+
+
+def write_explanation(connection: Connection, eviction_id: int, revision: int, explanation: Explanation) -> None:
+    """A plan that is explained already keeps its first explanation. The curve joins the plan."""
+    key = {"eviction_id": eviction_id, "revision": revision}
+    if connection.execute(select(EXPLANATIONS.c.revision).filter_by(**key)).first() is not None:
+        return
+    document = dump(replace(explanation, curve=None))
+    connection.execute(insert(EXPLANATIONS).values(key | {"complete": explanation.complete, "document": document}))
+    if explanation.curve is not None:
+        query = select(EVICTIONS.c.kind, PLANS.c.document).join_from(PLANS, EVICTIONS)
+        query = query.where(PLANS.c.eviction_id == eviction_id, PLANS.c.revision == revision)
+        kind, plan = connection.execute(query).one()
+        document = dump(replace(load(rows.PLANS[kind], plan), curve=explanation.curve))
+        connection.execute(update(PLANS).filter_by(**key).values(document=document))
+
+
+def newest_explanation(connection: Connection, eviction_id: int) -> Explanation | None:
+    query = (
+        select(EXPLANATIONS.c.document)
+        .where(EXPLANATIONS.c.eviction_id == eviction_id)
+        .order_by(EXPLANATIONS.c.revision.desc())
+        .limit(1)
+    )
+    document = connection.execute(query).scalar_one_or_none()
+    return None if document is None else load(Explanation, document)
+
+
+def newest_explanations(connection: Connection, eviction_ids: Iterable[int]) -> dict[int, Explanation]:
+    query = (
+        select(EXPLANATIONS.c.eviction_id, EXPLANATIONS.c.document)
+        .where(EXPLANATIONS.c.eviction_id.in_(tuple(eviction_ids)))
+        .order_by(EXPLANATIONS.c.revision)
+    )
+    documents = {row.eviction_id: row.document for row in connection.execute(query)}
+    return {eviction_id: load(Explanation, document) for eviction_id, document in documents.items()}
+
+
+def unexplained(connection: Connection, since: datetime) -> tuple[int, ...]:
+    same = and_(EXPLANATIONS.c.eviction_id == PLANS.c.eviction_id, EXPLANATIONS.c.revision == PLANS.c.revision)
+    query = (
+        select(EVICTIONS.c.eviction_id)
+        .select_from(EVICTIONS.join(PLANS, PRESENT).outerjoin(EXPLANATIONS, same))
+        .where(EXPLANATIONS.c.revision.is_(None), EVICTIONS.c.created_at >= since)
+        .order_by(EVICTIONS.c.eviction_id)
+        .limit(_MISSING_AT_ONCE)
+    )
+    return tuple(connection.execute(query).scalars())

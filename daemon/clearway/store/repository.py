@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, select, update
@@ -21,29 +21,22 @@ from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.model.notice import Notice
 from clearway.model.operations import EvictionState, Operation, OperationKind
 from clearway.model.plan import OperationPlan
-from clearway.model.steps import StepLog
+from clearway.model.records import CheckpointRecord, RestartRecord, StepLog
 from clearway.model.transitions import O
 from clearway.store import (
-    audit_rows,
-    case_rows,
-    explanation_rows,
+    document_rows,
+    eviction_rows,
     history_rows,
-    involvement_rows,
-    kept_rows,
     migrate,
     notice_rows,
+    plan_rows,
     preemption_rows,
-    proposal_rows,
     request_rows,
-    rolling_rows,
     rows,
-    save_test_rows,
-    step_rows,
-    taking_rows,
 )
 from clearway.store.base import CycleState, Judgement
 from clearway.store.database import open_database
-from clearway.store.leased_store import LeasedStore, method
+from clearway.store.lease_rows import LeasedStore, method
 from clearway.store.plan_rows import PlanRows
 from clearway.store.tables import EVICTIONS, KEPT_VALUES, PLANS, REQUESTS, ROLLING_DRAINS
 from clearway.store.types import UtcDateTime
@@ -51,7 +44,6 @@ from clearway.store.types import UtcDateTime
 _OPEN = [state for state in EvictionState if not state.terminal]
 _TERMINAL = [state for state in EvictionState if state.terminal]
 _MARK_BYTES = 6  # no user can guess it, and no other database has the same
-_PRUNED_AT_ONCE = 100  # evictions a transaction: others may write in between
 
 
 @lru_cache(maxsize=8)
@@ -60,7 +52,7 @@ def _cycle_query(names: tuple[str, ...]) -> Select[Any]:
     return select(
         *preemption_rows.usage_queries(bindparam("usage_since", type_=UtcDateTime())),
         select(REQUESTS.c.request_id).where(REQUESTS.c.handled_at.is_(None)).exists(),
-        select(ROLLING_DRAINS.c.rolling_id).where(ROLLING_DRAINS.c.state.in_(rolling_rows.OPEN)).exists(),
+        select(ROLLING_DRAINS.c.rolling_id).where(ROLLING_DRAINS.c.state.in_(document_rows.OPEN_ROLLING)).exists(),
         *(select(KEPT_VALUES.c.document).where(KEPT_VALUES.c.name == name).scalar_subquery() for name in names),
     )
 
@@ -133,7 +125,7 @@ class SqlStore(LeasedStore):
                 self._plans.add(connection, eviction_id, revision, eviction.plan)
             written = preemption_rows.write(connection, eviction_id, eviction.preemptions)
             notice_rows.add(connection, notices)
-            begun = () if log is None else step_rows.write(connection, eviction_id, log)
+            begun = () if log is None else eviction_rows.write_steps(connection, eviction_id, log)
             if not changes and not written:
                 return begun
             if stored.state.terminal:
@@ -153,7 +145,6 @@ class SqlStore(LeasedStore):
         return found[0]
 
     def open_evictions(self) -> tuple[Operation, ...]:
-        """Plans already parsed are taken from memory."""
         with self._database.reading() as connection:
             return self._open_evictions(connection)
 
@@ -174,7 +165,7 @@ class SqlStore(LeasedStore):
             found = zip(names, documents, strict=True)
             return CycleState(
                 operations=self._open_evictions(connection),
-                rolling_drains=rolling_rows.open_ones(connection) if has_rolling else (),
+                rolling_drains=document_rows.open_rolling(connection) if has_rolling else (),
                 requests=request_rows.pending(connection) if has_requests else (),
                 values={name: json.loads(document) for name, document in found if document is not None},
                 usage=preemption_rows.usage_of(*usage),
@@ -196,23 +187,22 @@ class SqlStore(LeasedStore):
             query = query.where(EVICTIONS.c.state.in_(states))
         if kind is not None:
             query = query.where(EVICTIONS.c.kind == kind)
-        query = query.where(*involvement_rows.concerning(user=user, job=job, own=own))
+        query = query.where(*preemption_rows.concerning(user=user, job=job, own=own))
         with self._database.reading() as connection:
             return self._operations(connection, query)
 
-    involvements = method(involvement_rows.of_job)
+    involvements = method(preemption_rows.involvements)
 
     def plans(self, eviction_id: int) -> tuple[OperationPlan, ...]:
-        """Every plan an eviction has had, the first one first; empty for an unknown eviction."""
         with self._database.reading() as connection:
             return self._plans.of_eviction(connection, eviction_id)
 
-    successor = method(proposal_rows.successor)
-    forget_plans = method(proposal_rows.forget_plans, writes=True)
-    explain_plan = method(explanation_rows.write, writes=True)
-    explanation = method(explanation_rows.newest)
-    explanations = method(explanation_rows.newest_of)
-    unexplained = method(explanation_rows.missing)
+    successor = method(eviction_rows.successor)
+    forget_plans = method(eviction_rows.forget_plans, writes=True)
+    explain_plan = method(plan_rows.write_explanation, writes=True)
+    explanation = method(plan_rows.newest_explanation)
+    explanations = method(plan_rows.newest_explanations)
+    unexplained = method(plan_rows.unexplained)
 
     def _operations(
         self, connection: Connection, query: Select[Any], *, remember: bool = False
@@ -242,10 +232,10 @@ class SqlStore(LeasedStore):
 
     # Steps
 
-    begin_step = method(step_rows.begin, writes=True)
-    finish_step = method(step_rows.finish, writes=True)
-    add_event = method(step_rows.add_event, writes=True)
-    steps = method(step_rows.of_eviction)
+    begin_step = method(eviction_rows.begin_step, writes=True)
+    finish_step = method(eviction_rows.finish_step, writes=True)
+    add_event = method(eviction_rows.add_event, writes=True)
+    steps = method(eviction_rows.steps)
 
     # Requests
 
@@ -256,33 +246,33 @@ class SqlStore(LeasedStore):
 
     # The audit trail
 
-    audit = method(audit_rows.append, writes=True, anybody=True)
-    audit_keeping = method(audit_rows.append_keeping, writes=True, anybody=True)
-    audit_trail = method(audit_rows.newest)
-    check_audit = method(audit_rows.check)
+    audit = method(request_rows.audit, writes=True, anybody=True)
+    audit_keeping = method(request_rows.audit_keeping, writes=True, anybody=True)
+    audit_trail = method(request_rows.audit_trail)
+    check_audit = method(request_rows.check_audit)
 
-    create_rolling_drain = method(rolling_rows.create, writes=True)
-    save_rolling_drain = method(rolling_rows.save, writes=True)
-    rolling_drain = method(rolling_rows.find)
-    open_rolling_drains = method(rolling_rows.open_ones)
-    rolling_drains = method(rolling_rows.newest)
+    create_rolling_drain = method(document_rows.ALL_ROLLING.add, writes=True)
+    save_rolling_drain = method(document_rows.ALL_ROLLING.save, writes=True)
+    rolling_drain = method(document_rows.ALL_ROLLING.find)
+    open_rolling_drains = method(document_rows.open_rolling)
+    rolling_drains = method(document_rows.newest_rolling)
 
-    create_save_test = method(save_test_rows.create, writes=True)
-    keep_save_test = method(save_test_rows.save, writes=True)
-    save_test = method(save_test_rows.find)
-    save_tests_since = method(save_test_rows.since)
-    save_tests_of = method(save_test_rows.of_job)
+    create_save_test = method(document_rows.ALL_TESTS.add, writes=True)
+    keep_save_test = method(document_rows.ALL_TESTS.save, writes=True)
+    save_test = method(document_rows.ALL_TESTS.find)
+    save_tests_since = method(document_rows.save_tests_since)
+    save_tests_of = method(document_rows.save_tests_of)
 
-    keep_case = method(case_rows.keep, writes=True)
-    open_cases = method(case_rows.open_ones)
-    cases_since = method(case_rows.since)
+    keep_case = method(document_rows.ALL_CASES.keep, writes=True)
+    open_cases = method(document_rows.open_cases)
+    cases_since = method(document_rows.cases_since)
 
     # What preemption has cost so far
 
     preemption_counts = method(preemption_rows.counts)
     usage_since = method(preemption_rows.usage_since)
-    takings = method(taking_rows.takings)
-    loops = method(taking_rows.loops)
+    takings = method(preemption_rows.takings)
+    loops = method(preemption_rows.loops)
     moved_since = method(preemption_rows.moved_since)
 
     # What must be told
@@ -303,14 +293,14 @@ class SqlStore(LeasedStore):
     record_checkpoint = method(history_rows.write, writes=True)
     record_restart = method(history_rows.write, writes=True)
     record_runs = method(history_rows.write_runs, writes=True)
-    checkpoint_history = method(history_rows.read_checkpoints)
-    restart_history = method(history_rows.read_restarts)
+    checkpoint_history = method(partial(history_rows.newest, kind=CheckpointRecord))
+    restart_history = method(partial(history_rows.newest, kind=RestartRecord))
     runs_of = method(history_rows.read_runs)
     requeued = method(preemption_rows.requeued)
 
     # Small values
 
-    get_value = method(kept_rows.value)
+    get_value = method(request_rows.kept_value)
     halted_by = method(request_rows.halted_by)
 
     def set_value(self, key: str, value: object) -> None:
@@ -331,28 +321,27 @@ class SqlStore(LeasedStore):
 
     # Retention
 
-    prune_superseded = method(proposal_rows.prune_superseded, writes=True)
-    size_bytes = method(proposal_rows.size_bytes)
+    prune_superseded = method(eviction_rows.prune_superseded, writes=True)
+    size_bytes = method(eviction_rows.size_bytes)
 
     def prune(self, before: datetime) -> int:
         finished = func.coalesce(EVICTIONS.c.finished_at, EVICTIONS.c.state_since)
         old = (
             select(EVICTIONS.c.eviction_id)
             .where(EVICTIONS.c.state.in_(_TERMINAL), finished < before)
-            .limit(_PRUNED_AT_ONCE)
+            .limit(eviction_rows.PRUNED_AT_ONCE)
         )
         pruned = 0
         while True:
             with self._leading() as connection:
                 ids = connection.execute(old).scalars().all()
-                proposal_rows.forget(connection, ids)
+                eviction_rows.forget(connection, ids)
             pruned += len(ids)
-            if len(ids) < _PRUNED_AT_ONCE:
+            if len(ids) < eviction_rows.PRUNED_AT_ONCE:
                 break
         with self._leading() as connection:
             connection.execute(delete(REQUESTS).where(REQUESTS.c.handled_at < before))
             history_rows.prune(connection, before)
-            rolling_rows.prune(connection, before)
-            save_test_rows.prune(connection, before)
-            case_rows.prune(connection, before)
+            for each in (document_rows.ALL_ROLLING, document_rows.ALL_TESTS, document_rows.ALL_CASES):
+                each.prune(connection, before)
         return pruned

@@ -1,41 +1,108 @@
-"""The rows of ``requests``. What is asked, and what comes of it, is part of the audit trail in the same transaction."""
+"""The rows of ``requests``, of the audit trail, and of ``kept_values``.
+
+What is asked, and what comes of it, is part of the audit trail in the same transaction. The trail is a chain; the one
+row of ``audit_head`` says where it ends. Whoever appends locks that row until the transaction ends: of two writers the
+second sees what the first wrote, so the chain cannot fork. On SQLite a writing transaction is such a lock already.
+Nothing is deleted from the trail.
+"""
 
 import json
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select, update
 
-from clearway.model.audit import Audited, AuditKind
+from clearway.model.audit import BEFORE_THE_FIRST, AuditCheck, Audited, AuditKind, AuditRow, hash_of
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
-from clearway.store import audit_rows, rows
 from clearway.store.base import HALTED
-from clearway.store.tables import EVICTIONS, KEPT_VALUES
-from clearway.store.tables import REQUESTS as TABLE
+from clearway.store.rows import new_id, record_from
+from clearway.store.tables import AUDIT, AUDIT_HEAD, EVICTIONS, KEPT_VALUES, REQUESTS
 
+_AT_ONCE = 1_000  # entries of the audit trail in memory
 _LONGEST_DOCUMENT = 4_096  # characters of it in the audit trail; the request itself has it whole
 
 
+def kept_value(connection: Connection, name: str) -> Any:
+    document = connection.execute(select(KEPT_VALUES.c.document).where(KEPT_VALUES.c.name == name)).scalar_one_or_none()
+    return None if document is None else json.loads(document)
+
+
+def audit(connection: Connection, audited: Audited) -> AuditRow:
+    """The last statements of a transaction, so that others do not wait for long."""
+    head = connection.execute(select(AUDIT_HEAD).with_for_update()).one_or_none()
+    if head is None:
+        raise StoreError("the audit trail has lost its head (clearway audit --verify)")
+    sequence = head.sequence + 1
+    entry = audited.text(sequence)
+    row = AuditRow(sequence=sequence, entry=entry, previous=head.hash, hash=hash_of(head.hash, entry))
+    values = {"sequence": sequence, "entry": entry, "previous": row.previous, "hash": row.hash}
+    connection.execute(insert(AUDIT).values(values))
+    connection.execute(update(AUDIT_HEAD).values(sequence=sequence, hash=row.hash))
+    return row
+
+
+def audit_keeping(connection: Connection, audited: Audited, name: str, value: object) -> AuditRow:
+    """Append, and keep a small value of this name, so that the next entry can tell what is new."""
+    document = json.dumps(value, allow_nan=False)
+    query = update(KEPT_VALUES).where(KEPT_VALUES.c.name == name)
+    if connection.execute(query.values(document=document)).rowcount == 0:
+        connection.execute(insert(KEPT_VALUES).values(name=name, document=document))
+    return audit(connection, audited)
+
+
+def audit_trail(connection: Connection, *, limit: int = 50, before: int | None = None) -> tuple[AuditRow, ...]:
+    query = select(AUDIT).order_by(AUDIT.c.sequence.desc()).limit(limit)
+    if before is not None:
+        query = query.where(AUDIT.c.sequence < before)
+    return tuple(record_from(AuditRow, row) for row in connection.execute(query))
+
+
+def check_audit(connection: Connection) -> AuditCheck:
+    entries, hash_ = 0, BEFORE_THE_FIRST
+    for row in _whole_trail(connection):
+        if fault := row.fault(entries + 1, hash_):
+            return AuditCheck(entries=entries, head=hash_, fault=fault)
+        entries, hash_ = row.sequence, row.hash
+    head = connection.execute(select(AUDIT_HEAD)).one_or_none()
+    if head is None or (head.sequence, head.hash) != (entries, hash_):
+        return AuditCheck(entries=entries, head=hash_, fault=f"entries after {entries} are missing")
+    return AuditCheck(entries=entries, head=hash_)
+
+
+def _whole_trail(connection: Connection) -> Iterator[AuditRow]:
+    last = -(2**31)
+    while True:
+        query = select(AUDIT).where(AUDIT.c.sequence > last).order_by(AUDIT.c.sequence).limit(_AT_ONCE)
+        found = connection.execute(query).all()
+        yield from (record_from(AuditRow, row) for row in found)
+        if len(found) < _AT_ONCE:
+            return
+        last = found[-1].sequence
+
+
 def _request(row: Row[Any]) -> OperatorRequest:
-    return rows.record_from(OperatorRequest, row, document=row.document or "")
+    return record_from(OperatorRequest, row, document=row.document or "")
 
 
 def pending(connection: Connection) -> tuple[OperatorRequest, ...]:
-    query = select(TABLE).where(TABLE.c.handled_at.is_(None)).order_by(TABLE.c.request_id)
+    query = select(REQUESTS).where(REQUESTS.c.handled_at.is_(None)).order_by(REQUESTS.c.request_id)
     return tuple(_request(row) for row in connection.execute(query))
 
 
 def halted_by(connection: Connection) -> str:
     """The actor of a halt: one that holds, or that waits to be handled; empty where there is none."""
     holds = select(KEPT_VALUES.c.document).where(KEPT_VALUES.c.name == HALTED).scalar_subquery()
-    asked = select(func.min(TABLE.c.actor)).where(TABLE.c.handled_at.is_(None), TABLE.c.kind == RequestKind.HALT)
+    asked = select(func.min(REQUESTS.c.actor)).where(
+        REQUESTS.c.handled_at.is_(None), REQUESTS.c.kind == RequestKind.HALT
+    )
     document, actor = connection.execute(select(holds, asked.scalar_subquery())).one()
     return str((document is not None and json.loads(document)) or actor or "")
 
 
 def find(connection: Connection, request_id: int) -> OperatorRequest | None:
-    row = connection.execute(select(TABLE).where(TABLE.c.request_id == request_id)).first()
+    row = connection.execute(select(REQUESTS).where(REQUESTS.c.request_id == request_id)).first()
     return None if row is None else _request(row)
 
 
@@ -48,16 +115,15 @@ def add(
     document: str = "",
     rolling_id: int | None = None,
 ) -> int:
-    """Raises ``UnknownEvictionError`` when it is about an eviction that does not exist."""
     values = {"kind": str(kind), "eviction_id": eviction_id, "actor": actor, "created_at": at, "result": ""}
     values |= {"document": document, "rolling_id": rolling_id}
     known = select(EVICTIONS.c.eviction_id).where(EVICTIONS.c.eviction_id == eviction_id)
     if eviction_id is not None and connection.execute(known).first() is None:
         raise UnknownEvictionError(f"no eviction {eviction_id}")
-    request_id = rows.new_id(connection.execute(insert(TABLE).values(values)))
+    request_id = new_id(connection.execute(insert(REQUESTS).values(values)))
     about = {"request_id": request_id, "kind": str(kind), "eviction_id": eviction_id, "rolling_id": rolling_id}
     about |= {"document": document[:_LONGEST_DOCUMENT]}
-    audit_rows.append(connection, Audited(at=at, actor=actor, kind=AuditKind.REQUEST, about=_given(about)))
+    audit(connection, Audited(at=at, actor=actor, kind=AuditKind.REQUEST, about=_given(about)))
     return request_id
 
 
@@ -65,10 +131,10 @@ def finish(connection: Connection, request_id: int, at: datetime, answer: Answer
     values: dict[str, Any] = {"handled_at": at, "code": answer.code, "result": answer.text}
     led_to = {"eviction_id": answer.eviction_id, "rolling_id": answer.rolling_id}
     values |= {name: number for name, number in led_to.items() if number is not None}
-    if connection.execute(update(TABLE).where(TABLE.c.request_id == request_id).values(values)).rowcount != 1:
+    if connection.execute(update(REQUESTS).where(REQUESTS.c.request_id == request_id).values(values)).rowcount != 1:
         raise StoreError(f"no request {request_id}")
     about = {"request_id": request_id, "code": answer.code.value, "result": answer.text, **led_to}
-    audit_rows.append(connection, Audited(at=at, actor="clearway", kind=AuditKind.ANSWER, about=_given(about)))
+    audit(connection, Audited(at=at, actor="clearway", kind=AuditKind.ANSWER, about=_given(about)))
 
 
 def _given(about: dict[str, Any]) -> dict[str, Any]:

@@ -1,18 +1,66 @@
-"""Records to rows and back. Pure: what is written where, and nothing about when."""
+"""Records to rows and to JSON text, and back. Pure: what is written where, and nothing about when.
+
+The dataclasses of ``model`` are the schema of the JSON (pydantic reads their annotations): a field that gains a default
+stays readable in old rows, and one that is gone is passed over. A value that does not fit its annotation (a fraction in
+an ``int`` field) is refused when it is written, because it could not be read again.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar, get_type_hints
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 from sqlalchemy import CursorResult, Row
 
 from clearway.model.cluster import Job
 from clearway.model.errors import StoreError
 from clearway.model.operations import Drain, Eviction, Operation, OperationKind, Preemption, Promise, Relocation
 from clearway.model.plan import OperationPlan
-from clearway.store.serialise import dump, load
 
 T = TypeVar("T")
+
+_adapters: dict[Any, TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    """Made on first use: building one for ``Plan`` takes some 50 ms, which a command line may never need.
+
+    A dataclass takes no configuration of its own here, a union hands its configuration down; without it an
+    infinite number would silently become null.
+    """
+    if kind not in _adapters:
+        union: Any = kind | None
+        _adapters[kind] = TypeAdapter(union, config=ConfigDict(ser_json_inf_nan="strings"))
+    return _adapters[kind]
+
+
+def dump(value: object) -> str:
+    """A frozen record (``Plan``, ``EvictionProblem``, ``Curve``, ``Job`` ...) as one line of JSON."""
+    return dump_as(type(value), value)
+
+
+def dump_as(kind: Any, value: object) -> str:
+    """A value whose type does not say what is in it, as a tuple of records."""
+    try:
+        return _adapter(kind).dump_json(value, warnings="error").decode()
+    except (PydanticSerializationError, UnicodeError) as error:
+        why = " ".join(str(error).split())
+        raise StoreError(f"{type(value).__name__} cannot be written as JSON: {why}") from error
+
+
+def load(kind: type[T], text: str) -> T:
+    try:
+        value: T | None = _adapter(kind).validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "document"
+        raise StoreError(f"stored {kind.__name__} cannot be read: {where}: {first['msg']}") from error
+    if value is None:
+        raise StoreError(f"stored {kind.__name__} cannot be read: it is null")
+    return value
+
+
 Values = dict[str, Any]
 
 # Fields of ``Operation`` and of ``Preemption`` that are columns of the same name.
@@ -33,7 +81,6 @@ PLANS: dict[OperationKind, type[OperationPlan]] = {
 
 
 def eviction_values(eviction: Operation) -> Values:
-    """The row of ``evictions``, but for its id."""
     subject = eviction.subject
     return fields_of(eviction, _EVICTION_FIELDS) | {
         "kind": eviction.kind,
@@ -50,7 +97,6 @@ def eviction_values(eviction: Operation) -> Values:
 
 
 def plan_values(eviction_id: int, revision: int, plan: OperationPlan) -> Values:
-    """The row of ``plans``, but for its documents."""
     return {
         "eviction_id": eviction_id,
         "revision": revision,
@@ -64,7 +110,6 @@ def plan_values(eviction_id: int, revision: int, plan: OperationPlan) -> Values:
 
 
 def preemption_values(preemption: Preemption) -> Values:
-    """The row of ``preemptions``, but for its key (eviction and position)."""
     job = preemption.job
     return fields_of(preemption, _PREEMPTION_FIELDS) | {
         "job_id": job.job_id,
@@ -103,12 +148,10 @@ def fields_of(record: object, names: Iterable[str]) -> Values:
 
 
 def changed(values: Values, stored: Row[Any]) -> Values:
-    """What a row must be given to hold these values."""
     return {name: value for name, value in values.items() if getattr(stored, name) != value}
 
 
 def new_id(result: CursorResult[Any]) -> int:
-    """The id that the database gave an inserted row."""
     if result.inserted_primary_key is None:
         raise StoreError("the database gave a new row no id")
     return int(result.inserted_primary_key[0])

@@ -13,14 +13,13 @@ from typing import Any
 from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, Table
 
 from clearway.model.claims import Restart
-from clearway.model.leadership import LeaderEnd
 from clearway.model.notice import Channel, NoticeKind
 from clearway.model.operations import EvictionState, OperationKind, PreemptionState
+from clearway.model.orders import RollingState
 from clearway.model.outcome import OutcomeCode
 from clearway.model.problem import Action
-from clearway.model.records import CheckpointOutcome
+from clearway.model.records import CheckpointOutcome, LeaderEnd
 from clearway.model.requests import RequestResult
-from clearway.model.rolling import RollingState
 from clearway.store.types import ID_LENGTH, TABLE_OPTIONS, Figure, LongText, Name, UtcDateTime, word
 
 # Every constraint has a name, so that a later migration can change it on all three databases.
@@ -107,7 +106,7 @@ EXPLANATIONS = _table(
     Column("eviction_id", Integer, _of_eviction(), primary_key=True),
     Column("revision", Integer, primary_key=True, autoincrement=False),
     _given("complete", Boolean),
-    _given("document", LongText),  # the whole ``explanation.Explanation``
+    _given("document", LongText),  # the whole ``model.plan.Explanation``
 )
 
 # One preemptee, by its position in the eviction (a job may be chosen, spared and chosen again).
@@ -184,14 +183,12 @@ ROLLING_DRAINS = _table(
     _given("state", word(RollingState)),
     _given("created_at", UtcDateTime),
     Column("finished_at", UtcDateTime),
-    _given(
-        "document", LongText
-    ),  # the whole ``model.rolling.RollingDrain``: the turn of each node, and why nodes were skipped
+    _given("document", LongText),  # the whole ``model.orders.RollingDrain``: each node's turn, why nodes were skipped
     Index(None, "state"),
     sqlite_autoincrement=True,
 )
 
-# The outcome of a checkpoint, predicted and actual (``learning.CheckpointRecord``).
+# The outcome of a checkpoint, predicted and actual (``model.records.CheckpointRecord``).
 CHECKPOINT_HISTORY = _table(
     "checkpoint_history",
     # No foreign key: the duration of a checkpoint stays true without its eviction.
@@ -214,7 +211,7 @@ CHECKPOINT_HISTORY = _table(
     Index(None, "ended_at"),
 )
 
-# How a run of a job went on from a checkpoint (``learning.RestartRecord``).
+# How a run of a job went on from a checkpoint (``model.records.RestartRecord``).
 RESTART_HISTORY = _table(
     "restart_history",
     Column("job_id", Name(ID_LENGTH), primary_key=True),
@@ -286,7 +283,7 @@ NOTICES = _table(
     sqlite_autoincrement=True,
 )
 
-# Tests of whether a job saves itself (``model.save_test.SaveTest``), by the request that asked for it.
+# Tests of whether a job saves itself (``model.records.SaveTest``), by the request that asked for it.
 SAVE_TESTS = _table(
     "save_tests",
     # No foreign key: a request is forgotten sooner than what has come of it.
@@ -303,7 +300,7 @@ SAVE_TESTS = _table(
     Index(None, "ended_at"),
 )
 
-# What the report is made from (``model.case.Case``): one row for each urgent job that was planned for.
+# What the report is made from (``model.urgent_report.Case``): one row for each urgent job that was planned for.
 CASES = _table(
     "cases",
     Column("job_id", Name(ID_LENGTH), primary_key=True),

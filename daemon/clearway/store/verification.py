@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, func, inspect, select, text
 
 from clearway.model.errors import StoreError
-from clearway.store import audit_rows, migrate, preemption_rows, rows
+from clearway.store import migrate, preemption_rows, request_rows, rows
 from clearway.store.database import Database
 from clearway.store.plan_rows import COLUMNS, PRESENT, parts_of, plan_from
 from clearway.store.tables import EVICTIONS, METADATA, PLANS
@@ -16,8 +16,7 @@ _MOST = 20  # findings of one kind that are told one by one
 def faults(database: Database) -> list[str]:
     """What is wrong, a sentence each; empty: nothing. Of one moment, while others may write.
 
-    Raises:
-        StoreError: the database cannot be read at all.
+    Raises ``StoreError``: the database cannot be read at all.
     """
     with database.reading() as connection:
         revision = migrate.revision_of(connection)
@@ -29,13 +28,12 @@ def faults(database: Database) -> list[str]:
         found = [*_damage(connection), *_schema(connection)]
         if not found:
             found = [*_references(connection), *_documents(connection)]
-            if fault := audit_rows.check(connection).fault:
+            if fault := request_rows.check_audit(connection).fault:
                 found.append(f"The audit trail is broken: {fault}")
         return found
 
 
 def _damage(connection: Connection) -> Iterator[str]:
-    """What the database itself says; only SQLite can be asked."""
     if connection.dialect.name == "sqlite":
         for (said,) in connection.execute(text(f"PRAGMA integrity_check({_MOST})")):
             if said != "ok":

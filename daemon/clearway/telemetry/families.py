@@ -23,12 +23,11 @@ from clearway.model.errors import (
     StoreError,
 )
 from clearway.model.notice import Channel
-from clearway.model.obstacle import ObstacleCode
 from clearway.model.operations import EvictionState, PreemptionState
-from clearway.model.orders import MoveKind
+from clearway.model.orders import MoveKind, TurnState
+from clearway.model.plan import ObstacleCode
 from clearway.model.problem import Action
-from clearway.model.quarantine import Subject
-from clearway.model.rolling import TurnState
+from clearway.model.report import Subject
 from clearway.preemption.explanation import RULES
 
 PREEMPTING = tuple(action for action in Action if action is not Action.END)

@@ -28,9 +28,8 @@ from clearway.model.events import (
     RollingProgress,
 )
 from clearway.model.operations import Eviction, Operation
-from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
+from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord, StepRecord
 from clearway.model.report import CycleReport, Waiting
-from clearway.model.steps import StepRecord
 from clearway.telemetry.log import get_logger
 
 HEARTBEAT = timedelta(minutes=5)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from clearway.config.extras import how_to_install
+from clearway.config.plugins import how_to_install
 from clearway_lab.commands.progress import Progress, replay_bar, sweep_progress, tell
 from clearway_lab.errors import SimulationError
 from clearway_lab.sweeps.local import Sweep, Workers, answered, local_workers

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from markupsafe import Markup, escape
 
-from clearway.config.extras import how_to_install
+from clearway.config.plugins import how_to_install
 from clearway_lab.errors import SimulationError
 from clearway_lab.simulator.measures import Spread
 

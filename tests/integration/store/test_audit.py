@@ -139,7 +139,7 @@ def test_retention_takes_nothing_from_it(store: SqlStore) -> None:
 
 
 def test_a_long_trail_is_looked_at_in_parts(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearway.store.audit_rows._AT_ONCE", 3)
+    monkeypatch.setattr("clearway.store.request_rows._AT_ONCE", 3)
     for number in range(9):
         store.audit(entry(number=number))
     assert store.check_audit().entries == 9

@@ -9,7 +9,7 @@ from hypothesis import given
 from clearway.model.operations import EvictionState
 from clearway.model.plan import Cost, Explanation
 from clearway.store.repository import SqlStore
-from clearway.store.serialise import dump, load
+from clearway.store.rows import dump, load
 from tests.builders import NOW, after, eviction, plan
 from tests.integration.store.strategies import of
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 import pytest
 
 from clearway.model.errors import StoreError
+from clearway.model.records import StepRecord
 from clearway.model.requests import Answer, OperatorRequest, RequestResult
-from clearway.model.steps import StepRecord
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, after, eviction
 

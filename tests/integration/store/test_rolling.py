@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from clearway.model.errors import StoreError
-from clearway.model.orders import DrainOrder
+from clearway.model.orders import DrainOrder, RollingDrain, RollingState, Turn, TurnState
 from clearway.model.requests import Answer
-from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, after
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from clearway.model.save_test import SaveTest, SaveTestEnd
+from clearway.model.records import SaveTest, SaveTestEnd
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, after, job
 

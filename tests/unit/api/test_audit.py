@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from clearway.api.refusals import MOST, WINDOW_S
+from clearway.api.context import MOST, WINDOW_S
 from clearway.model.audit import Audited, AuditKind
 from clearway.model.errors import StoreError
-from clearway.model.identity import Role
+from clearway.model.requests import Role
 from tests.builders import NOW
 from tests.unit.api.conftest import AUTHORIZED, ApiWorld
 from tests.unit.api.test_authorization import Guarded

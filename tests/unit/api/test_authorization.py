@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from clearway.api.authorization import PUBLIC, check_declared, needs
 from clearway.api.tokens import Tokens, new_token
 from clearway.config.access import AccessConfig
-from clearway.model.identity import Role
+from clearway.model.requests import Role
 from tests.builders import NOW
 from tests.simulation.world import config
 from tests.unit.api.conftest import AUTHORIZED, ApiWorld, token_file

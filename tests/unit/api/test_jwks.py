@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clearway.api.jwks import verifier
+from clearway.api.logins import verifier
 from clearway.config.access import AccessConfig
 from clearway.model.errors import ConfigError
 from tests.builders import NOW

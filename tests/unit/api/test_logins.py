@@ -17,7 +17,7 @@ from clearway.api.tokens import Tokens
 from clearway.config.access import AccessConfig
 from clearway.model.cluster import AdminLevel
 from clearway.model.errors import SlurmUnavailableError
-from clearway.model.identity import Identity, Role
+from clearway.model.requests import Identity, Role
 from tests.builders import NOW, ManualClock
 from tests.simulation.world import config
 from tests.unit.api.conftest import AUTHORIZED, TOKEN, ApiWorld, token_file

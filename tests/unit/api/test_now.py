@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from clearway.api.feed import Feed
-from clearway.api.now_views import node_map, shown
-from clearway.model.identity import Role
+from clearway.api.context import Feed
+from clearway.api.now_routes import node_map, shown
+from clearway.model.requests import Role
 from clearway.slurm.parse.hostlist import expand
 from tests.simulation.world import config
 from tests.unit.api.conftest import AUTHORIZED, ApiWorld
@@ -90,7 +90,7 @@ def test_a_user_sees_no_more_than_slurm_shows(make_api: Callable[..., ApiWorld],
     api.urgent(2)
     api.tick()
     from clearway.api.authorization import _asker
-    from clearway.model.identity import Identity
+    from clearway.model.requests import Identity
 
     api.app.dependency_overrides[_asker] = lambda: Identity("user1", Role.USER)
     now = api.client.get("/api/v1/now").json()
@@ -155,8 +155,8 @@ def test_a_listener_hears_of_changes_alone() -> None:
 
 
 def test_signs_of_life_and_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearway.api.feed.ALIVE_EVERY_S", 0.001)
-    monkeypatch.setattr("clearway.api.feed.LONGEST_S", 0.5)
+    monkeypatch.setattr("clearway.api.context.ALIVE_EVERY_S", 0.001)
+    monkeypatch.setattr("clearway.api.context.LONGEST_S", 0.5)
 
     async def scenario() -> list[bool]:
         return [changed async for changed in Feed().events()]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from clearway.api import feed
+from clearway.api import context
 from clearway.model.cluster import ClusterSnapshot, JobState, Skipped
 from clearway.model.operations import EvictionState
 from clearway.simulation.jobs import Program
@@ -156,7 +156,7 @@ def test_every_state_can_be_asked_for(api: ApiWorld, state: EvictionState) -> No
 
 
 def test_reading_changes_nothing(api: ApiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "LONGEST_S", 0.1)  # the stream ends after that
+    monkeypatch.setattr(context, "LONGEST_S", 0.1)  # the stream ends after that
     jobs = api.fill()
     api.tick()
     for path in api.app.openapi()["paths"]:

@@ -9,7 +9,7 @@ import pytest
 
 from clearway.api.tokens import Tokens, digest_of, new_token
 from clearway.model.errors import ConfigError
-from clearway.model.identity import Identity, Role
+from clearway.model.requests import Identity, Role
 from tests.unit.api.conftest import LINE, TOKEN, token_file
 
 HASH = digest_of(TOKEN)

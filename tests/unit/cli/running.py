@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from clearway.cli import options, render
+from clearway.cli import asker, render
 from clearway.cli.app import app
 from tests.simulation.world import World
 
@@ -54,7 +54,7 @@ class Site:
     def run(self, *arguments: object) -> Result:
         """At the time of the simulated world."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(options, "now", self.world.clock.now)
+            patch.setattr(asker, "now", self.world.clock.now)
             return clearway(*arguments, "--config", self.file)
 
     def json(self, *arguments: object) -> Any:

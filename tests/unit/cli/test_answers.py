@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.cli import dry_run, options, render
+from clearway.cli import asker, database, render
 from clearway.estimates.learning import key_of
 from clearway.model.claims import read_claims
 from clearway.model.problem import Action
@@ -23,7 +23,7 @@ from tests.unit.cli.running import Site
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(options, "actor", lambda: "root (command line)")
+    monkeypatch.setattr(asker, "actor", lambda: "root (command line)")
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def moves(make_world: Callable[..., World], tmp_path: Path) -> Site:
 def planned_from(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dry runs look at the simulated cluster."""
     backend = SimulatedBackend(site.world.cluster, site.world.clock)
-    monkeypatch.setattr(dry_run, "open_backend", lambda *_: backend)
+    monkeypatch.setattr(database, "open_backend", lambda *_: backend)
 
 
 def test_a_drain_is_answered_in_json(site: Site) -> None:

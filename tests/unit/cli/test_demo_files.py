@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from clearway.api.tokens import Tokens
-from clearway.cli.demo import run
-from clearway.cli.demo_files import DemoFiles
+from clearway.cli.demo import DemoFiles, run
 from clearway.config.configuration import Mode, load_config
 from clearway.model.clock import ScaledClock
 from clearway.model.errors import ConfigError

@@ -12,8 +12,8 @@ import pytest
 
 from clearway import client
 from clearway.cli import job, render, sbatch
-from clearway.cli.api_token import api_token
-from clearway.config.client import ClientConfig
+from clearway.cli.asker import api_token
+from clearway.config.access import ClientConfig
 from clearway.model.errors import RequestError
 from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from clearway import client
-from clearway.cli import options, render
+from clearway.cli import asker, render
 from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, config
 from tests.unit.api.conftest import AUTHORIZED, TOKEN, ApiWorld, make_api
@@ -46,8 +46,8 @@ class Both:
         self.file = folder / "site.toml"
         self.file.write_text(f'[store]\nurl = "{api.store_url}"\n[[preemptors]]\npartition = ["urgent"]\n')
         monkeypatch.setenv("COLUMNS", "200")
-        monkeypatch.setattr(options, "now", api.clock.now)
-        monkeypatch.setattr(options, "actor", lambda: "ann")
+        monkeypatch.setattr(asker, "now", api.clock.now)
+        monkeypatch.setattr(asker, "actor", lambda: "ann")
         monkeypatch.setattr(client, "_connected", lambda *_: Unclosed(api.client))
         monkeypatch.setattr(render, "wait_for", self._cycles)
 
@@ -216,6 +216,6 @@ def test_an_answer_that_is_none(status: int, body: bytes, told: str) -> None:
 def test_over_rest_the_clock_of_the_daemon_counts(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo's clock stands still while a plan waits; `clearway status` said that it did not run."""
     later = both.api.clock.now() + timedelta(hours=1)
-    monkeypatch.setattr(options, "now", lambda: later)
+    monkeypatch.setattr(asker, "now", lambda: later)
     assert both.over_rest("status").stdout.startswith("Running in mode approve")
     assert both.stored("status").stdout.startswith("NOT RUNNING")

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from clearway.cli.plan_file import BAD_INPUT, run_plan_file
-from clearway.cli.problem_file import MOST_STEPS, read_problem
+from clearway.cli.plan_file import BAD_INPUT, MOST_STEPS, read_problem, run_plan_file
 from clearway.model.errors import ProblemFileError
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 

@@ -10,9 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from clearway.cli.plan_file import BAD_INPUT, run_plan_file
+from clearway.cli.plan_file import BAD_INPUT, read_problem, run_plan_file
 from clearway.cli.problem_fields import SCHEMA_FILE, problem_schema
-from clearway.cli.problem_file import read_problem
 from clearway.model.errors import ProblemFileError
 from clearway.model.problem import Action, Amounts, Candidate, EvictionProblem, Needs, NodeResources, Option
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.cli import options
+from clearway.cli import asker
 from tests.simulation.world import World, config
 from tests.unit.cli.running import Site
 
@@ -17,7 +17,7 @@ BEAM = ("promise", "--nodes", 2, "--at", "2h", "--for", "8h", "--user", "beam", 
 @pytest.fixture
 def site(make_world: Callable[..., World], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setenv("COLUMNS", "240")
-    monkeypatch.setattr(options, "actor", lambda: "root (command line)")
+    monkeypatch.setattr(asker, "actor", lambda: "root (command line)")
     return Site(make_world(config=config(promises={"hold": "1h"})), tmp_path)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.cli import dry_run, options
+from clearway.cli import asker, database
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, World
@@ -28,7 +28,7 @@ app.main()
 @pytest.fixture
 def site(make_world: Callable[..., World], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(options, "actor", lambda: "root (command line)")
+    monkeypatch.setattr(asker, "actor", lambda: "root (command line)")
     world = make_world()
     world.submit(Program(save_s=0.5), on=("n1",), ran_s=100, comment=SAVES)
     world.submit(on=("n2",), ran_s=100, user="bob")
@@ -81,7 +81,7 @@ def test_listed_shown_and_cancelled(site: Site) -> None:
 def test_dry_run_shows_the_batches(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.world.tick()
     backend = SimulatedBackend(site.world.cluster, site.world.clock)
-    monkeypatch.setattr(dry_run, "open_backend", lambda *_: backend)
+    monkeypatch.setattr(database, "open_backend", lambda *_: backend)
     result = site.run("drain", "n[1-5]", "--rolling", 2, "--dry-run", "-o", "json")
     told = json.loads(result.stdout)
     assert result.exit_code == 1

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from clearway.api.tokens import Tokens
 from clearway.cli.app import app
-from clearway.model.identity import Identity, Role
+from clearway.model.requests import Identity, Role
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Skipped
-from clearway.model.obstacle import Obstacle, ObstacleCode
-from clearway.model.plan import Choice, NoPlan, Plan, Preemptor, Verdict
+from clearway.model.plan import Choice, NoPlan, Obstacle, ObstacleCode, Plan, Preemptor, Verdict
 from clearway.model.problem import Action
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.plan import decide

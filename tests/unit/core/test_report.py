@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from clearway.api.report_schemas import report_view
 from clearway.cli.report_page import page, picture
-from clearway.model.case import Beside, Case
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Action
-from clearway.model.urgent_report import Ending
+from clearway.model.urgent_report import Beside, Case, Ending
 from clearway.preemption.cases import MOST_JOBS, case_of
 from clearway.preemption.report import part_of, report
 from tests.builders import NOW, after, eviction, preemption

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clearway.model.save_test import SaveTest, SaveTestEnd
+from clearway.model.records import SaveTest, SaveTestEnd
 from clearway.preemption.save_tests import AGAIN_AFTER, MOST_AT_ONCE, looked_at, why_not_again
 from tests.builders import NOW, after, job
 

@@ -18,8 +18,7 @@ from clearway.drain.rolling import (
     update,
 )
 from clearway.model.cluster import ClusterSnapshot, Node
-from clearway.model.orders import DrainOrder
-from clearway.model.rolling import RollingDrain, Turn, TurnState
+from clearway.model.orders import DrainOrder, RollingDrain, Turn, TurnState
 from tests.builders import NOW, after
 
 T = TurnState

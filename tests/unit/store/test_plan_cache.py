@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clearway.store.plan_cache import PlanCache
+from clearway.store.plan_rows import PlanCache
 from tests.builders import plan
 
 

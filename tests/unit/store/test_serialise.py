@@ -13,7 +13,7 @@ from clearway.model.cluster import Job
 from clearway.model.errors import StoreError
 from clearway.model.plan import Curve, CurvePoint, Plan
 from clearway.model.problem import EvictionProblem
-from clearway.store.serialise import dump, load
+from clearway.store.rows import dump, load
 from tests.builders import job, plan
 from tests.integration.store.strategies import record
 
