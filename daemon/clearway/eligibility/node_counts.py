@@ -78,13 +78,10 @@ def _least(job: Job, spread: Spread, has: Amounts) -> int:
     """So many nodes of this kind can hold the job; 0: no number of them can."""
     if any(has.gpus_of(name) < count for name, count in spread.gpus_per_node) or not has.cores:
         return 0
-    found = ceil(max(job.cpus, spread.cpus_for_gpus(job.num_nodes)) / has.cores)
+    # What is asked for in all, and what one node has of it.
+    needs = [(max(job.cpus, spread.cpus_for_gpus(job.num_nodes)), has.cores)]
     per_node = dict(spread.gpus_per_node)
-    for name, count in spread.gpus_per_job:
-        most = per_node.get(name, has.gpus_of(name))
-        if not most:
-            return 0
-        found = max(found, ceil(count / most))
+    needs += [(count, per_node.get(name, has.gpus_of(name))) for name, count in spread.gpus_per_job]
     # With fewer processors than tasks the job overcommits them.
     fit = [has.cores // spread.cpus_per_task] if spread.cpus_per_task and job.cpus >= spread.tasks else []
     fit += [has.gpus_of(name) // count for name, count in spread.gpus_per_task]
@@ -93,12 +90,15 @@ def _least(job: Job, spread: Spread, has: Amounts) -> int:
         of_node, of_job, of_task = map(only_gpus, (spread.gpus_per_node, spread.gpus_per_job, spread.gpus_per_task))
         if gpus < max(of_node, of_task, min(of_job, 1)):
             return 0
-        found = max(found, ceil(of_job / gpus) if of_job else 0)
+        needs += [(of_job, gpus)] if of_job else []
         fit += [gpus // of_task] if of_task else []
-    if fit:
-        if not min(fit):
-            return 0
-        found = max(found, ceil(spread.tasks / min(fit)))
-    if job.memory_mib > has.memory_mib and has.memory_mib:
-        found = max(found, ceil(job.memory_mib * job.num_nodes / has.memory_mib))
-    return found
+    needs += [(spread.tasks, min(fit))] if fit else []
+    if job.memory_mib > has.memory_mib > 0:
+        needs.append((job.memory_mib * job.num_nodes, has.memory_mib))
+    return _enough(needs)
+
+
+def _enough(needs: Iterable[tuple[int, int]]) -> int:
+    """Nodes that have all that is asked for, by what one of them has; 0 where one has nothing of something."""
+    known = list(needs)
+    return max(ceil(asked / has) for asked, has in known) if all(has for _, has in known) else 0

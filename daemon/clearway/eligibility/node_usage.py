@@ -9,7 +9,7 @@ its nodes has no other job of several nodes: two uneven ones can hide each other
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Self
@@ -121,6 +121,9 @@ class FreeCapacity:
         return True
 
 
+Gpus = tuple[tuple[str, int], ...]  # by type
+
+
 def sum_of(amounts: Iterable[Amounts]) -> Amounts:
     """All of these together."""
     cores = memory_mib = 0
@@ -132,37 +135,59 @@ def sum_of(amounts: Iterable[Amounts]) -> Amounts:
     return Amounts(cores, memory_mib, _by_type(gpus.items()))
 
 
-def _gpus_by_job(node: Node, jobs: Sequence[Job]) -> dict[str, tuple[tuple[str, int], ...]] | None:
+def _gpus_by_job(node: Node, jobs: Sequence[Job]) -> dict[str, Gpus] | None:
     """By type; one that asked for any type has what the others leave of those in use, where that is of one type."""
     if node.gpus and node.alloc_gpus is None:
         return None
-    used = dict(node.alloc_gpus or ())
-    found: dict[str, list[tuple[str, int]]] = {job.job_id: [] for job in jobs}
-    left = Counter(used)
-    untyped: dict[str, list[tuple[Job, int]]] = {}  # by kind of resource
+    asked = _gpus_asked(node, jobs)
+    if asked is None:
+        return None
     plain = {name for name, _ in node.gpus if name == gres_kind(name)}
-    for job in jobs:
-        # Slurm gives whole nodes with all their GPUs, asked for or not (measured).
-        asked = [each for each in node.gpus if each[0] in used] if job.exclusive else job.gpus
-        if asked is None:
-            return None
-        for name, count in asked:
-            if name == gres_kind(name) and name not in plain:
-                untyped.setdefault(name, []).append((job, count))
-            else:
-                found[job.job_id].append((name, count))
-                left[name] -= count
-    for kind, those in untyped.items():
-        types = [(name, count) for name, count in left.items() if count and gres_kind(name) == kind]
-        if len(those) == 1:
-            found[those[0][0].job_id] += types
-        elif len(types) == 1:
-            for job, count in those:
-                found[job.job_id].append((types[0][0], count))
+    left = Counter(dict(node.alloc_gpus or ()))
+    found: dict[str, list[tuple[str, int]]] = {job_id: [] for job_id in asked}
+    untyped: dict[str, list[tuple[str, int]]] = {}  # by kind of resource: job and number
+    for job_id, name, count in ((job_id, *each) for job_id, gpus in asked.items() for each in gpus):
+        if name == gres_kind(name) and name not in plain:
+            untyped.setdefault(name, []).append((job_id, count))
         else:
-            return None
+            found[job_id].append((name, count))
+            left[name] -= count
+    shares = _of_any_type(untyped, left)
+    if shares is None:
+        return None
+    for job_id, share in shares:
+        found[job_id].append(share)
     return {job_id: _by_type(each) for job_id, each in found.items()}
 
 
-def _by_type(gpus: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+def _of_any_type(
+    untyped: Mapping[str, Sequence[tuple[str, int]]], left: Mapping[str, int]
+) -> list[tuple[str, tuple[str, int]]] | None:
+    """Jobs that asked for no type, and what each has of what is left; None where that is not known."""
+    shares: list[tuple[str, tuple[str, int]]] = []
+    for kind, those in untyped.items():
+        rest = [(name, count) for name, count in left.items() if count and gres_kind(name) == kind]
+        if len(those) == 1:
+            shares += [(those[0][0], each) for each in rest]
+        elif len(rest) == 1:
+            shares += [(job_id, (rest[0][0], count)) for job_id, count in those]
+        else:
+            return None
+    return shares
+
+
+def _gpus_asked(node: Node, jobs: Iterable[Job]) -> dict[str, Gpus] | None:
+    """By job; Slurm gives whole nodes with all their GPUs, asked for or not (measured)."""
+    used = dict(node.alloc_gpus or ())
+    all_used = tuple(each for each in node.gpus if each[0] in used)
+    asked: dict[str, Gpus] = {}
+    for job in jobs:
+        gpus = all_used if job.exclusive else job.gpus
+        if gpus is None:
+            return None
+        asked[job.job_id] = gpus
+    return asked
+
+
+def _by_type(gpus: Iterable[tuple[str, int]]) -> Gpus:
     return tuple(sorted((name, count) for name, count in gpus if count))
