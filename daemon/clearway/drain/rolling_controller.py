@@ -34,12 +34,12 @@ from clearway.model.events import Emit, RollingProgress
 from clearway.model.operations import Drain, Operation
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.quarantine import Subject
-from clearway.model.requests import OperatorRequest
+from clearway.model.requests import Answer, OperatorRequest
 from clearway.model.rolling import RollingDrain, RollingState, Turn, TurnState
 from clearway.store.base import Store
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RollingController:
     """Takes such orders and carries them on. Every step may be taken again."""
 
@@ -69,7 +69,7 @@ class RollingController:
         made = RollingDrain(rolling_id=0, order=order, at_once=wish.rolling or 1, turns=turns, created_at=context.now)
         return self.operations.create_rolling_drain(made)
 
-    def cancel(self, request: OperatorRequest) -> None:
+    def cancel(self, request: OperatorRequest, _: CycleContext) -> Answer:
         """Begin nothing more, and call off what is not empty yet. Nodes that are empty stay drained.
 
         Raises:
@@ -81,6 +81,7 @@ class RollingController:
         if rolling.state is not RollingState.UNDER_WAY:
             raise RequestError(f"rolling drain {rolling.rolling_id} is {rolling.state.value}")
         self._stop(rolling, f"Cancelled by {request.actor}")
+        return Answer(sentence="cancelled")
 
     def leave_out(self, drain: Operation, why: str) -> None:
         """An operator cancels one of its drains: its nodes are not tried once more."""

@@ -137,8 +137,6 @@ def sum_of(amounts: Iterable[Amounts]) -> Amounts:
 
 def _gpus_by_job(node: Node, jobs: Sequence[Job]) -> dict[str, Gpus] | None:
     """By type; one that asked for any type has what the others leave of those in use, where that is of one type."""
-    if node.gpus and node.alloc_gpus is None:
-        return None
     asked = _gpus_asked(node, jobs)
     if asked is None:
         return None
@@ -178,6 +176,8 @@ def _of_any_type(
 
 def _gpus_asked(node: Node, jobs: Iterable[Job]) -> dict[str, Gpus] | None:
     """By job; Slurm gives whole nodes with all their GPUs, asked for or not (measured)."""
+    if node.gpus and node.alloc_gpus is None:
+        return None
     used = dict(node.alloc_gpus or ())
     all_used = tuple(each for each in node.gpus if each[0] in used)
     asked: dict[str, Gpus] = {}

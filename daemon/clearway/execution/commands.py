@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from clearway.execution.checkpoint_request import ask_to_save
+from clearway.execution.checkpoints import ask_to_save
 from clearway.execution.job_batch import TakenStep
 from clearway.execution.job_lifecycle import Command
 from clearway.execution.lifecycle import Target

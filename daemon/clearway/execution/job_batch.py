@@ -8,11 +8,10 @@ from datetime import datetime
 from typing import Generic
 
 from clearway.execution.job_lifecycle import Step
-from clearway.execution.progress import times, with_preemption
+from clearway.execution.progress import preemption_entered, times, with_preemption
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.operations import Preemption, Usage
+from clearway.model.operations import O, Preemption, Usage
 from clearway.model.steps import NewStep
-from clearway.model.transitions import O, preemption_entered
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,14 +110,19 @@ def close_phase(
     if e.state is E.STARTED:
         return Phase(E.RETURNING)
     open_ones = [p for p in e.preemptions if not p.state.terminal]
-    # Only the operation that did it will resume it. Of one that is vacating it may not have been seen yet.
-    suspended = any(p.state is S.SUSPENDED or (p.action is Action.SUSPEND and p.on_its_way) for p in open_ones)
-    seen = snapshot.job_by_id if snapshot else {}
-    first = any(p.job_id in seen and still_first(p, seen[p.job_id]) for p in open_ones)
-    if open_ones and (suspended or first or not watch_is_over(e, now, watch_return_s)):
+    waits = not watch_is_over(e, now, watch_return_s) or any(_has_to_be_undone(p, snapshot) for p in open_ones)
+    if open_ones and waits:
         return None
     final = E.COMPLETED
     if e.state is E.CANCELLING:
         final = E.FAILED if e.started_at is None and e.late else E.CANCELLED
     left = f"{len(open_ones)} preempted job(s) had not returned when watching ended."
     return Phase(final, remark=left if open_ones else "")
+
+
+def _has_to_be_undone(p: Preemption, snapshot: ClusterSnapshot | None) -> bool:
+    """Only the operation that suspended a job will resume it. Of one that is vacating it may not have been seen yet."""
+    if p.state is S.SUSPENDED or (p.action is Action.SUSPEND and p.on_its_way):
+        return True
+    seen = snapshot.job_by_id.get(p.job_id) if snapshot else None
+    return seen is not None and still_first(p, seen)

@@ -40,7 +40,7 @@ class _NoTimeLeft(Exception):  # noqa: N818 - the next cycle does the rest
     pass
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class CalendarController:
     store: Store
     operations: OpenOperations

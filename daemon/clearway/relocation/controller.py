@@ -35,7 +35,7 @@ _ROOM_IS_MADE = Outcome(OutcomeCode.CALLED_OFF, "a job waits that room is made f
 _PROPOSAL_LASTS = timedelta(minutes=10)  # while it waits for approval; then it is made anew
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RelocationController:
     """Plans moves and stores them; the executor carries them out."""
 

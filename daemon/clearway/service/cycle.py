@@ -13,7 +13,7 @@ from threading import Event
 from clearway.config.configuration import Config, observing
 from clearway.drain.controller import DrainController
 from clearway.drain.rolling_controller import RollingController
-from clearway.eligibility.under_way import UnderWay
+from clearway.eligibility.context import PlanningContext
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.breaker import BREAKER, Breaker
@@ -72,7 +72,7 @@ class Parts:
     reload_waits: Event = field(default_factory=Event)  # a cycle that is running goes by an old configuration
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
     """The controllers, and the order in which a cycle asks them."""
 
@@ -151,6 +151,7 @@ class Cycle:
                 if refused(snapshot.slurm_version, self.config.slurm.act_on_release):
                     self._call_off(only_observes, now, unplanned=True)
                 waiting, rolling = self._act(context, before)
+                self._keep_house(context)
             except CycleEndedError as error:
                 self._forget()
                 self.parts.emit(CycleCut(error))
@@ -229,7 +230,6 @@ class Cycle:
         part("cases", self.cases.follow, context)
         urgent = found is None or bool(found)  # where that is not known, no job is moved
         part("moves", lambda: self.relocation.update(context, urgent=urgent))
-        self._keep_house(context)
         return waiting, rolling
 
     def _look_for_lost_nodes(self, context: CycleContext) -> None:
@@ -247,18 +247,7 @@ class Cycle:
 
     def _carry_on(self, context: CycleContext) -> None:
         context = self._with_limits(context)
-        # Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
-        # A drain is planned when its nodes take nothing new any more, and goes by what is there then.
-        open_ones = self.operations.all()
-        fits = self.preemption.proposals.fits
-        left_out = {
-            e.eviction_id
-            for e in open_ones
-            if isinstance(e, Eviction)
-            and not e.placement
-            and not self._turn(f"fit of {e.eviction_id}", partial(fits, e, open_ones, context))
-        }
-        acting = [e for e in self.operations.all() if e.state.acting and e.eviction_id not in left_out]
+        acting = self._fitting(context)
         if not acting:
             return
         context = replace(context, reservations=self.parts.backend.reservations())
@@ -267,29 +256,42 @@ class Cycle:
         for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
             context.alive()
             after = self._turn(str(eviction.eviction_id), partial(self.executor.advance, eviction, context))
-            if after is None:
-                continue
             if isinstance(eviction, Eviction) and isinstance(after, Eviction):
                 self.pauses.notice(eviction, after, context)
                 if after.state is EvictionState.FAILED:
                     self.suppression.suppress(after)
 
+    def _fitting(self, context: CycleContext) -> list[Operation]:
+        """What is carried on: all that is under way, but no plan that does not fit the cluster and can be put aside.
+
+        Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning. A
+        drain is planned when its nodes take nothing new any more, and goes by what is there then.
+        """
+        open_ones, fits = self.operations.all(), self.preemption.proposals.fits
+        unplaced = [e for e in open_ones if isinstance(e, Eviction) and not e.placement]
+        misfits = {
+            e.eviction_id
+            for e in unplaced
+            if not self._turn(f"fit of {e.eviction_id}", partial(fits, e, open_ones, context))
+        }
+        return [e for e in self.operations.all() if e.state.acting and e.eviction_id not in misfits]
+
     def _with_limits(self, context: CycleContext) -> CycleContext:
         """With the limits on jobs that others are still to leave for. Where one would bind, that is called off."""
         early = [e for e in self.operations.all() if isinstance(e, Eviction) and _may_be_in_vain(e, context.now)]
-        if not early:
-            return context
-        pending = {job.job_id: job for job in context.snapshot.pending}
+        pending = {job.job_id: job for job in context.snapshot.pending} if early else {}
         looked_at = [e for e in early if e.preemptor.job_id in pending]
         if not looked_at:
             return context
-        backend, operations = self.parts.backend, self.operations
+        backend = self.parts.backend
         limits = backend.limits([pending[e.preemptor.job_id] for e in looked_at])
         context = replace(context, limits=limits, reservations=backend.reservations())
-        planning = self.basis.context(context, UnderWay(), counts=False)
+        seen = PlanningContext(
+            snapshot=context.snapshot, config=context.config, now=context.now, reservations=context.reservations
+        )
         for e in looked_at:
-            others = [other for other in operations.others(e) if other.state.acting]
-            if e.placement and (why := after_planning(e.plan, limits, others, planning, begun=True)):
+            others = [other for other in self.operations.others(e) if other.state.acting]
+            if e.placement and (why := after_planning(e.plan, limits, others, seen, begun=True)):
                 self.executor.cancel(e, context.now, Outcome(OutcomeCode.CALLED_OFF, why))
         return context
 
@@ -333,19 +335,21 @@ class Cycle:
         if not reserved and not promised and not any(job.reservation for job in snapshot.jobs):
             return  # the snapshot shows no reservation at all: no need to ask for them
         for reservation in backend.reservations():
-            if not is_placement(reservation):
-                continue
-            number = placement_number(reservation.name)
+            number = placement_number(reservation.name) if is_placement(reservation) else None
             eviction = None if number is None else self.operations.find(number)
             if eviction is None or not eviction.state.terminal or eviction.placement != reservation.name:
                 continue  # another Clearway's, or its database is not this one: it ends by itself
-            for job in snapshot.jobs:
-                if job.reservation == reservation.name:
-                    backend.detach(job.job_id)
-            backend.delete_reservation(reservation.name)
-            if isinstance(eviction, Eviction) and eviction.plan.pin:
-                waited_in = eviction.preemptor.partitions
-                backend.set_partitions(eviction.preemptor.job_id, waited_in, instead_of=(eviction.plan.pin,))
+            self._remove_placement(eviction, snapshot)
+
+    def _remove_placement(self, eviction: Operation, snapshot: ClusterSnapshot) -> None:
+        backend = self.parts.backend
+        for job in snapshot.jobs:
+            if job.reservation == eviction.placement:
+                backend.detach(job.job_id)
+        backend.delete_reservation(eviction.placement)
+        if isinstance(eviction, Eviction) and eviction.plan.pin:
+            waited_in = eviction.preemptor.partitions
+            backend.set_partitions(eviction.preemptor.job_id, waited_in, instead_of=(eviction.plan.pin,))
 
 
 def _may_be_in_vain(e: Eviction, now: datetime) -> bool:

@@ -11,7 +11,7 @@ from clearway.model.case import Case
 from clearway.model.involvement import Involvement
 from clearway.model.leadership import Leader, Lease
 from clearway.model.notice import Channel, Notice, Waiting
-from clearway.model.operations import EvictionState, Operation, OperationKind, Usage
+from clearway.model.operations import EvictionState, O, Operation, OperationKind, Usage
 from clearway.model.orders import MoveKind
 from clearway.model.plan import Explanation, OperationPlan
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
@@ -19,7 +19,6 @@ from clearway.model.rolling import RollingDrain, RollingState
 from clearway.model.save_test import SaveTest
 from clearway.model.steps import StepLog, StepRecord
 from clearway.model.taking import Loop, Taking
-from clearway.model.transitions import O
 
 # Small values that the daemon stores: see ``Store.set_value``.
 HALTED = "halted"  # who has halted the daemon; empty where it is not halted
