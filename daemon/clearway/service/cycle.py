@@ -30,7 +30,7 @@ from clearway.model.events import CycleCut, Emit
 from clearway.model.operations import Eviction, EvictionState, Operation, OperationKind
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.problem import Action
-from clearway.model.quarantine import Subject, T
+from clearway.model.quarantine import Subject
 from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain
 from clearway.notify.outbox import Bell
@@ -255,7 +255,8 @@ class Cycle:
         placing = [e for e in acting if e.state is EvictionState.PLACING]
         for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
             context.alive()
-            after = self._turn(str(eviction.eviction_id), partial(self.executor.advance, eviction, context))
+            act = partial(self.executor.advance, eviction, context)
+            after = self.quarantine.attempt(Subject.OPERATION, str(eviction.eviction_id), act)
             if isinstance(eviction, Eviction) and isinstance(after, Eviction):
                 self.pauses.notice(eviction, after, context)
                 if after.state is EvictionState.FAILED:
@@ -268,36 +269,46 @@ class Cycle:
         drain is planned when its nodes take nothing new any more, and goes by what is there then.
         """
         open_ones, fits = self.operations.all(), self.preemption.proposals.fits
-        unplaced = [e for e in open_ones if isinstance(e, Eviction) and not e.placement]
-        misfits = {
-            e.eviction_id
-            for e in unplaced
-            if not self._turn(f"fit of {e.eviction_id}", partial(fits, e, open_ones, context))
-        }
+        misfits: set[int] = set()
+        for e in open_ones:
+            if isinstance(e, Eviction) and not e.placement:
+                fit = partial(fits, e, open_ones, context)
+                if not self.quarantine.attempt(Subject.OPERATION, f"fit of {e.eviction_id}", fit):
+                    misfits.add(e.eviction_id)
         return [e for e in self.operations.all() if e.state.acting and e.eviction_id not in misfits]
 
     def _with_limits(self, context: CycleContext) -> CycleContext:
         """With the limits on jobs that others are still to leave for. Where one would bind, that is called off."""
-        early = [e for e in self.operations.all() if isinstance(e, Eviction) and _may_be_in_vain(e, context.now)]
-        pending = {job.job_id: job for job in context.snapshot.pending} if early else {}
-        looked_at = [e for e in early if e.preemptor.job_id in pending]
-        if not looked_at:
+        pending = {job.job_id: job for job in context.snapshot.pending}
+        early = [e for e in self._may_be_in_vain(context.now) if e.preemptor.job_id in pending]
+        if not early:
             return context
         backend = self.parts.backend
-        limits = backend.limits([pending[e.preemptor.job_id] for e in looked_at])
+        limits = backend.limits([pending[e.preemptor.job_id] for e in early])
         context = replace(context, limits=limits, reservations=backend.reservations())
         seen = PlanningContext(
             snapshot=context.snapshot, config=context.config, now=context.now, reservations=context.reservations
         )
-        for e in looked_at:
-            others = [other for other in self.operations.others(e) if other.state.acting]
+        for e in early:
+            # Those before it may just have been called off.
+            acting = [each for each in self.operations.all() if each.state.acting]
+            others = [each for each in acting if each.eviction_id != e.eviction_id]
             if e.placement and (why := after_planning(e.plan, limits, others, seen, begun=True)):
                 self.executor.cancel(e, context.now, Outcome(OutcomeCode.CALLED_OFF, why))
         return context
 
-    def _turn(self, ident: str, act: Callable[[], T]) -> T | None:
-        """One operation's; None where its last turn has just failed, or this one does."""
-        return self.quarantine.attempt(Subject.OPERATION, ident, act)
+    def _may_be_in_vain(self, now: datetime) -> list[Eviction]:
+        """Those for which jobs are still to leave, and proposals that are about to be made anew."""
+        return [
+            e
+            for e in self.operations.all()
+            if isinstance(e, Eviction)
+            and (
+                any(p.state.cancellable for p in e.preemptions)
+                if e.state.before_start
+                else e.state is EvictionState.AWAITING_APPROVAL and now - e.plan.made_at >= RENEWED_EVERY
+            )
+        ]
 
     def _keep_house(self, context: CycleContext) -> None:
         """What is done now and then: how Slurm is talked to, reservations that are left over, old history."""
@@ -350,10 +361,3 @@ class Cycle:
         if isinstance(eviction, Eviction) and eviction.plan.pin:
             waited_in = eviction.preemptor.partitions
             backend.set_partitions(eviction.preemptor.job_id, waited_in, instead_of=(eviction.plan.pin,))
-
-
-def _may_be_in_vain(e: Eviction, now: datetime) -> bool:
-    """Whether jobs are still to leave for it, or it is a proposal that is about to be made anew."""
-    if e.state.before_start:
-        return any(p.state.cancellable for p in e.preemptions)
-    return e.state is EvictionState.AWAITING_APPROVAL and now - e.plan.made_at >= RENEWED_EVERY
