@@ -112,9 +112,9 @@ def switches(case: Case) -> Iterator[Result]:
     if why := halted_by_file(file):
         yield fault(f"the stop switch is on: {why}; no command is given to Slurm", f"rm {file}, as the daemon's user")
         return
-    kept = case.database if health is None else None
-    halted = health.halted if health is not None else told(kept and kept.halted_by)
-    stopped = health.stopped if health is not None else kept.stopped if kept is not None else ""
+    halted, stopped, paused = (
+        _stored_switches(case) if health is None else (health.halted, health.stopped, health.paused)
+    )
     if halted:
         yield fault(f"the stop switch is on: {halted}; no command is given to Slurm", "clearway unhalt")
     elif stopped:
@@ -123,7 +123,7 @@ def switches(case: Case) -> Iterator[Result]:
         yield fault(
             f"no cycle has succeeded for {health.last_cycle_age_s:.0f} s", "journalctl -u clearway -n 50 says why"
         )
-    elif health.paused if health is not None else kept is not None and kept.paused:
+    elif paused:
         yield advice("it is paused: nothing new is begun", "clearway resume")
     elif health is not None and health.mode != case.config.daemon.mode:
         yield advice(
@@ -132,6 +132,12 @@ def switches(case: Case) -> Iterator[Result]:
         )
     else:
         yield ok("nothing is halted or paused")
+
+
+def _stored_switches(case: Case) -> tuple[str, str, bool]:
+    """Why it is halted and stopped, and whether it is paused."""
+    kept = case.database
+    return (told(kept.halted_by), kept.stopped, kept.paused) if kept is not None else ("", "", False)
 
 
 def wake_file(case: Case) -> Result | None:
