@@ -11,7 +11,8 @@ asked for (``learn_limit``) before jobs leave for an array.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import accumulate, takewhile
 
@@ -49,22 +50,26 @@ class ArrayTasks:
     def complete(self, jobs: Sequence[Job], answer: Sequence[Job], asked: Sequence[str]) -> Sequence[Job]:
         """All jobs, with the tasks that were hidden; ``answer`` is what squeue told of those that it was asked of."""
         done = set(asked)
-        of_arrays = self._of_arrays(jobs)
-        own = [job for job in of_arrays if job.array_job_id is not None]
         self._unasked = [each for each in self._unasked or () if each[1] not in done]
+        of_arrays = self._of_arrays(jobs)
         seen = {job.job_id for job in (jobs if answer else of_arrays)}
         hidden = {job.job_id: job for job in answer if job.job_id not in seen and job.state is JobState.PENDING}
-        waiting = self._known - seen - done
-        running = {job.job_id for job in own if job.state.holds_nodes}
-        self._known = frozenset(running | hidden.keys() | waiting)
+        own = [job for job in of_arrays if job.array_job_id is not None]
+        self._learn(own, hidden.keys() | (self._known - seen - done))
+        changed = hidden or any(self._as_array(job, 0) is not job for job in own)
+        return self._with_hidden(jobs, hidden) if changed else jobs
+
+    def _with_hidden(self, jobs: Sequence[Job], hidden: Mapping[str, Job]) -> list[Job]:
         counts = Counter(job.array_job_id for job in hidden.values())
+        shown = (job if job.array_job_id is None else self._as_array(job, counts[job.array_job_id]) for job in jobs)
+        return [*shown, *(self._as_array(job, 0) for job in hidden.values())]
+
+    def _learn(self, own: Sequence[Job], waiting: AbstractSet[str]) -> None:
+        """Tasks that are on nodes or wait unseen, and the limits of arrays that wait still."""
+        self._known = frozenset(waiting | {job.job_id for job in own if job.state.holds_nodes})
         arrays = {job.array_job_id for job in own if _waits_in_array(job)}
         told = {job.array_job_id or "": job.array_limit for job in own if job.array_limit}
         self._limits = {array: limit for array, limit in (self._limits | told).items() if array in arrays}
-        if not hidden and all(self._as_array(job, 0) is job for job in own):
-            return jobs
-        shown = (job if job.array_job_id is None else self._as_array(job, counts[job.array_job_id]) for job in jobs)
-        return [*shown, *(self._as_array(job, 0) for job in hidden.values())]
 
     def _of_arrays(self, jobs: Sequence[Job]) -> list[Job]:
         """Those of arrays, and tasks that were seen on nodes: found once for the same jobs."""

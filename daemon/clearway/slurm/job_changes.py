@@ -32,7 +32,6 @@ from clearway.slurm.requeue_delay import RequeueDelay
 
 Seen = tuple[Job, str]  # a job as it is now, and how ``_act`` names it
 
-_LEAVING = (JobState.PENDING, JobState.COMPLETING)
 _ON_NODES = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING)
 
 # A refusal of ``scontrol requeue`` that means success: the job waits already.
@@ -67,6 +66,22 @@ _ACTS = {
 }
 # Of a job that has ended meanwhile they need not be done any more.
 _ENDED_IS_DONE = (JobChange.CANCEL, JobChange.USUAL_PRIORITY)
+
+
+# States in which a job may be changed so; in which it is as it is to be; and in which its run is over anyway.
+_MAY_BE: Mapping[JobChange, tuple[JobState, ...]] = {
+    JobChange.REQUEUE: _ON_NODES,
+    JobChange.CANCEL: (JobState.PENDING, *_ON_NODES),
+    JobChange.SUSPEND: (JobState.RUNNING, JobState.SUSPENDED),
+    JobChange.RESUME: (JobState.RUNNING, JobState.SUSPENDED),
+    JobChange.SIGNAL_BATCH: (JobState.RUNNING,),
+    JobChange.SIGNAL_STEPS: (JobState.RUNNING,),
+}
+_IS_DONE_IN = {JobChange.SUSPEND: JobState.SUSPENDED, JobChange.RESUME: JobState.RUNNING}
+_NEED_NOT_BE: Mapping[JobChange, tuple[JobState, ...]] = {
+    JobChange.REQUEUE: (JobState.PENDING, JobState.COMPLETING),
+    JobChange.CANCEL: (JobState.COMPLETING,),
+}
 
 
 class JobChanges(ABC):
@@ -118,6 +133,23 @@ class JobChanges(ABC):
         """``jobs``: by id, as they were when this was decided; None where that does not matter."""
         if change in (JobChange.SIGNAL_BATCH, JobChange.SIGNAL_STEPS) and not _SIGNAL.fullmatch(signal):
             return dict.fromkeys(jobs, SlurmRefusedError(f"{signal!r} is not a signal"))
+        todo, failures = self._needed(change, jobs)
+        targets = {job_id: target for job_id, (_, target) in todo.items()}
+        if change is JobChange.REQUEUE:
+            failed = self._resume_suspended(todo)
+            failures |= failed
+            targets = {job_id: _for_scontrol(job) for job_id, (job, _) in todo.items() if job_id not in failed}
+        elif change is JobChange.START_NOW:
+            for job, _ in todo.values():
+                self._requeue_delay.before_start(job)
+        value = str(FIRST) if change is JobChange.FIRST_IN_QUEUE else signal
+        told = self._carry_out(_ACTS[change], targets, value)
+        return failures | {job_id: error for job_id, error in told.items() if not self._is_done(change, error)}
+
+    def _needed(
+        self, change: JobChange, jobs: Mapping[str, Job | None]
+    ) -> tuple[dict[str, Seen], dict[str, SlurmError]]:
+        """By one look at all of them: those that are to be changed, and why others are not."""
         seen, unseen = self._look_all(tuple(jobs))
         failures = not_asked(unseen)
         todo: dict[str, Seen] = {}
@@ -131,22 +163,12 @@ class JobChanges(ABC):
             else:
                 if found is not None:
                     todo[job_id] = found
-        if change is JobChange.REQUEUE:
-            # Requeued while suspended it would wait held (JobHeldAdmin), and its TERM handler could not run.
-            suspended = {job_id: found for job_id, found in todo.items() if found[0].state is JobState.SUSPENDED}
-            failed = self._carry_out(Act.RESUME, {job_id: target for job_id, (_, target) in suspended.items()})
-            failures |= failed
-            targets = {job_id: _for_scontrol(job) for job_id, (job, _) in todo.items() if job_id not in failed}
-        else:
-            targets = {job_id: target for job_id, (_, target) in todo.items()}
-        if change is JobChange.START_NOW:
-            for job, _ in todo.values():
-                self._requeue_delay.before_start(job)
-        value = str(FIRST) if change is JobChange.FIRST_IN_QUEUE else signal
-        for job_id, told in self._carry_out(_ACTS[change], targets, value).items():
-            if not self._is_done(change, told):
-                failures[job_id] = told
-        return failures
+        return todo, failures
+
+    def _resume_suspended(self, todo: Mapping[str, Seen]) -> Failures:
+        """Requeued while suspended a job would wait held (JobHeldAdmin), and its TERM handler could not run."""
+        suspended = {job_id: target for job_id, (job, target) in todo.items() if job.state is JobState.SUSPENDED}
+        return self._carry_out(Act.RESUME, suspended)
 
     def _carry_out(self, act: Act, targets: Mapping[str, str], value: str = "") -> Failures:
         """``targets`` by job id; what failed, by job id."""
@@ -289,25 +311,17 @@ def _needed(change: JobChange, job_id: str, decided: Job | None, found: Seen | N
     if change in (JobChange.START_NOW, JobChange.FIRST_IN_QUEUE):
         return found
     assert decided is not None, change  # noqa: S101 - all other changes are decided on for one run of the job
-    match change:
-        case JobChange.REQUEUE:
-            if current.state in _LEAVING:
-                return None
-            require_run(current, decided, *_ON_NODES)
-        case JobChange.CANCEL:
-            if current.state is JobState.COMPLETING:
-                return None
-            if current.state is JobState.PENDING and decided.state is not JobState.PENDING:
-                return None  # the run is over; what waits now is not what was decided on
-            require_run(current, decided, JobState.PENDING, *_ON_NODES)
-            require_unchanged(current, decided)
-        case JobChange.SUSPEND | JobChange.RESUME:
-            require_run(current, decided, JobState.RUNNING, JobState.SUSPENDED)
-            before = JobState.RUNNING if change is JobChange.SUSPEND else JobState.SUSPENDED
-            return found if current.state is before else None
-        case _:
-            require_run(current, decided, JobState.RUNNING)
-    return found
+    if current.state in _NEED_NOT_BE.get(change, ()) or (change is JobChange.CANCEL and _waits_again(current, decided)):
+        return None
+    require_run(current, decided, *_MAY_BE[change])
+    if change is JobChange.CANCEL:
+        require_unchanged(current, decided)
+    return None if current.state is _IS_DONE_IN.get(change) else found
+
+
+def _waits_again(current: Job, decided: Job) -> bool:
+    """Whether the run is over; what waits now is not what was decided on."""
+    return current.state is JobState.PENDING and decided.state is not JobState.PENDING
 
 
 def _known(job_id: str, found: Seen | None) -> Seen:

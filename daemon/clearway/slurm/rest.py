@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import httpx
 
@@ -34,6 +35,14 @@ FIRST_OF_FEDERATION = 2**26
 LIMITS = "read limits, without which no job leaves for an urgent one"
 
 
+class CommandPlaces(TypedDict, total=False):
+    """Where Slurm's commands and its configuration are; see ``CliBackend``."""
+
+    slurm_conf: str | None
+    bin_dir: str | None
+    env: Mapping[str, str] | None
+
+
 class RestBackend(CliBackend):
     """The ``rest`` backend. ``now`` returns aware UTC; ``timeout_s`` limits each call and command.
 
@@ -50,18 +59,16 @@ class RestBackend(CliBackend):
         url: str,
         auth: str = "jwt",
         token_file: Path | None = None,
-        slurm_conf: str | None = None,
         timeout_s: float = 20.0,
-        bin_dir: str | None = None,
-        env: Mapping[str, str] | None = None,
         transport: Callable[[], httpx.AsyncBaseTransport] | None = None,
+        **commands: Unpack[CommandPlaces],
     ) -> None:
-        super().__init__(now=now, slurm_conf=slurm_conf, timeout_s=timeout_s, bin_dir=bin_dir, env=env)
+        super().__init__(now=now, timeout_s=timeout_s, **commands)
         tokens = _tokens(auth, token_file, self._run, now)
         self._client = RestClient(url, tokens, timeout_s=timeout_s, transport=transport)
         self._jobs, self._nodes = JobReader(self._client), NodeReader(self._client)
         self._has_commands = (
-            shutil.which("scontrol", path=bin_dir or self._commands.environment({})["PATH"]) is not None
+            shutil.which("scontrol", path=commands.get("bin_dir") or self._commands.environment({})["PATH"]) is not None
         )
 
     def fenced_by(self, fence: Fence) -> None:
