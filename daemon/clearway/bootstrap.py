@@ -52,9 +52,8 @@ from clearway.promise.lifecycle import PromiseLifecycle
 from clearway.relocation.controller import RelocationController
 from clearway.relocation.lifecycle import RelocationLifecycle
 from clearway.service.cycle import Cycle, Parts
-from clearway.service.leadership import Leadership
+from clearway.service.leadership import Leadership, host_of, own_name
 from clearway.service.loop import Loop
-from clearway.service.process_identity import host_of, own_name
 from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.identity import SlurmIdentity

@@ -5,48 +5,13 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
-from clearway.config import plugins
 from clearway.doctor.case import Case
 from clearway.doctor.finding import Result, advice, fault, ok, untried
 from clearway.model.errors import SlurmError
 from clearway.service.clock_watch import APART_S
 
-WAIT_S = 30.0  # for a free node; the job itself takes seconds
 _JOB_S = 60.0
-_BY_ITSELF = "suspend"  # needs nothing on the node
 _NOT_ASKED = untried("not asked for", "--job starts a job of a minute at most")
-
-# Runs on the node; its first argument is the launcher, the others are checkpointers. It prints KEY=VALUE lines.
-_SCRIPT = r"""
-echo "node=$(hostname)"
-echo "time=$(date +%s)"
-run=$(command -v "$1" 2>/dev/null) || { echo launcher=absent; exit 0; }
-run=$(readlink -f "$run")
-here=$(dirname "$run")
-echo "launcher=$run"
-echo "sum=$(sha256sum <"$run" | cut -d ' ' -f 1)"
-shift
-for each; do
-    driver=$here/checkpointers/$each.sh
-    [ -r "$driver" ] || driver=$here/../clearway_checkpoint/$each.sh
-    if [ ! -r "$driver" ]; then
-        echo "checkpointer.$each=no there is no $driver"
-        continue
-    fi
-    CLEARWAY_STATE=${TMPDIR:-/tmp} CLEARWAY_DIR=${TMPDIR:-/tmp} timeout 20 sh "$driver" probe </dev/null 2>/dev/null |
-        sed -n 's/^ok=//p; s/^reason=/ /p' | tr -d '\n' | sed "s/^/checkpointer.$each=/"
-    echo
-done
-"""
-
-
-def ask_node(case: Case) -> dict[str, str]:
-    """What the job has printed. Raises ``SlurmError`` when there was none; nothing of it stays on the cluster."""
-    asked = case.asked
-    drivers = [each for each in plugins.names(plugins.CHECKPOINTERS) if each != _BY_ITSELF]
-    command = ["sh", "-c", _SCRIPT, "sh", asked.launcher, *drivers]
-    said = case.slurm.on_a_node(command, user=case.user, partition=asked.partition, wait_s=WAIT_S)
-    return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
 
 
 def launcher(case: Case) -> Result:

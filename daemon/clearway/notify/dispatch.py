@@ -24,8 +24,8 @@ from clearway.notify.outbox import Bell
 from clearway.notify.sending import Sender
 from clearway.notify.undelivered import BusyError, NotYetError, UndeliverableError, UndeliveredError, UnwantedError
 from clearway.store.base import Store
+from clearway.telemetry.event_metrics import NoticeMetrics
 from clearway.telemetry.log import get_logger
-from clearway.telemetry.notice_metrics import NoticeMetrics
 
 ON_THE_JOB = frozenset({Channel.COMMENT, Channel.OUTPUT})  # commands to Slurm, one for each notice
 _AT_ONCE = 200  # notices of a round

@@ -23,8 +23,7 @@ from clearway.model.operations import EvictionState, OperationKind, Promise
 from clearway.model.orders import PromiseOrder
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.promise.calendar import MOST_PROMISES, uid_of
-from clearway.promise.calendar_file import CalendarFile, Look, begin, stamp
-from clearway.promise.calendar_memory import CALENDAR, CalendarMemory
+from clearway.promise.calendar_file import CALENDAR, CalendarFile, CalendarMemory, Look, begin, stamp
 from clearway.promise.calendar_reader import CalendarReader
 from clearway.promise.controller import ENDING, PromiseController, partition_of
 from clearway.promise.request import PromiseRequest

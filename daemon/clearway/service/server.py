@@ -32,8 +32,7 @@ from clearway.config.notify import NotifyConfig
 from clearway.model.errors import ClearwayError, ConfigError, StoreError
 from clearway.notify.dispatch import Dispatcher
 from clearway.service.configuration_record import ConfigurationRecord
-from clearway.service.connections import NEXT_REQUEST_S, BoundedConnection, close_idle
-from clearway.service.listening import known_hosts, listen
+from clearway.service.listening import NEXT_REQUEST_S, BoundedConnection, close_idle, known_hosts, listen
 from clearway.service.loop import Loop
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.metrics import Metrics

@@ -24,10 +24,11 @@ from clearway.model.errors import (
     NotAskedError,
     SlurmError,
     SlurmRefusedError,
+    SlurmTimeoutError,
     SlurmUnavailableError,
 )
 from clearway.slurm.base import Failures, JobChange
-from clearway.slurm.process import Commands, checked
+from clearway.slurm.process import Commands, checked, error_from
 from clearway.slurm.requeue_delay import RequeueDelay
 
 Seen = tuple[Job, str]  # a job as it is now, and how ``_act`` names it
@@ -350,3 +351,35 @@ def require_run(current: Job, decided: Job, *states: JobState) -> None:
 def _for_scontrol(job: Job) -> str:
     """How scontrol names exactly this job: an array's last task has the id of the array, which would mean all tasks."""
     return job.job_id if job.array_job_id is None else f"{job.array_job_id}_{job.array_task_id}"
+
+
+# scontrol of a job, scontrol of an array's task, scancel; of 22.05 and later releases.
+_ABOUT = (
+    re.compile(r".+ for job (\d+(?:_\d+)?)"),
+    re.compile(r"(\d+_\d+): .+"),
+    re.compile(r"Kill job error on job id (\d+(?:_\d+)?): .+"),
+)
+
+
+def change_list(commands: Commands, argv: Sequence[str], targets: Sequence[str]) -> Failures:
+    """Give a command that names all of these jobs; what it said of those that it was not done for, by target.
+
+    What cannot be told apart is said of all.
+    """
+    try:
+        commands.change(argv)
+    except SlurmError as error:
+        told = {} if isinstance(error, SlurmTimeoutError) or len(targets) == 1 else _told_apart(argv[0], error, targets)
+        return told or dict.fromkeys(targets, error)
+    return {}
+
+
+def _told_apart(command: str, error: SlurmError, targets: Sequence[str]) -> dict[str, SlurmError]:
+    """By target; empty where a line is about none of them."""
+    known, found = set(targets), dict[str, SlurmError]()
+    for line in str(error).removeprefix(f"{command}: ").split("; "):
+        about = next((match[1] for pattern in _ABOUT if (match := pattern.fullmatch(line))), None)
+        if about not in known:
+            return {}
+        found[about] = error_from(command, line, 1)
+    return found

@@ -13,7 +13,7 @@ from datetime import datetime
 from clearway.model.cluster import Job
 from clearway.model.errors import SlurmError, SlurmRefusedError
 from clearway.model.limits import Association, Limits, Partition, Qos
-from clearway.slurm.parse import FieldError, limits, preempt
+from clearway.slurm.parse import FieldError, limits, site
 from clearway.slurm.process import checked, is_name
 from clearway.slurm.releases import means_sub_accounts
 from clearway.slurm.site_settings import NEVER, Run
@@ -53,7 +53,7 @@ class LimitReader:
             return Limits()
         if _due(self._settings_at, now):
             config = run(["scontrol", "show", "config"])
-            self._enforced, self._version = limits.enforcement(config), preempt.version(config)
+            self._enforced, self._version = limits.enforcement(config), site.version(config)
             self._parents, self._settings_at = {}, now
         partitions = limits.read_partitions(run(["scontrol", "--oneliner", "show", "partition"]))
         named = {name: partitions[name] for job in waiting for name in job.partitions if name in partitions}

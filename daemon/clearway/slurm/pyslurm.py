@@ -14,12 +14,10 @@ from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailabl
 from clearway.slurm import parse
 from clearway.slurm import pyslurm_records as records
 from clearway.slurm.base import Failures, Fence
-from clearway.slurm.error_numbers import ENDED, RefusedError
 from clearway.slurm.guarded_backend import GuardedBackend
-from clearway.slurm.job_changes import Act
-from clearway.slurm.job_lists import change_list
+from clearway.slurm.job_changes import Act, change_list
 from clearway.slurm.parse import FieldError
-from clearway.slurm.process import Commands, checked
+from clearway.slurm.process import ENDED, Commands, RefusedError, checked
 from clearway.slurm.pyslurm_process import COMMAND, WorkerProcess
 from clearway.slurm.requeue_delay import RequeueDelay
 

@@ -18,8 +18,7 @@ from typing import Any
 
 from clearway.model.errors import CycleEndedError, SlurmError, SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.base import Fence, Unfenced
-from clearway.slurm.error_numbers import error_for
-from clearway.slurm.process import KEEP_EVERY_S
+from clearway.slurm.process import KEEP_EVERY_S, error_for
 from clearway.slurm.pyslurm_worker import LENGTH, MAX_FRAME, frame
 
 COMMAND = (sys.executable, "-m", "clearway.slurm.pyslurm_worker")

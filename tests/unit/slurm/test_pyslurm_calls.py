@@ -12,7 +12,7 @@ import pytest
 
 from clearway.model.cluster import FIRST, Job, JobState
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
-from clearway.slurm.error_numbers import RefusedError
+from clearway.slurm.process import RefusedError
 from clearway.slurm.pyslurm import PyslurmBackend
 from clearway.slurm.pyslurm_worker import Calls
 from tests.unit.slurm.fake_slurm import FakeSlurm

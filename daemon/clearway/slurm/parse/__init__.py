@@ -29,7 +29,6 @@ from clearway.slurm.parse.jobs import (
     state_and_nodes,
     unread_job,
 )
-from clearway.slurm.parse.licenses import read_licenses
 from clearway.slurm.parse.nodes import (
     NodeStatus,
     node_from_record,
@@ -42,8 +41,7 @@ from clearway.slurm.parse.nodes import (
     reservation_from_record,
     status_from_record,
 )
-from clearway.slurm.parse.power import boot_s, read_power_saving
-from clearway.slurm.parse.topology import read_leaf_switches
+from clearway.slurm.parse.site import boot_s, read_leaf_switches, read_licenses, read_power_saving
 
 __all__ = [
     "JOB_COLUMNS", "TARGET_COLUMNS", "FieldError", "Gpus", "GresAsked", "NodeStatus", "Reading", "Row", "boot_s",
