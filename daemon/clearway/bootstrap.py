@@ -21,8 +21,8 @@ from clearway.execution.commands import Commander
 from clearway.execution.cycle_context import PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.gate import Gate
+from clearway.execution.job_batch import Pace
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.pace import Pace
 from clearway.execution.planning_time import Impossible, PlanningTime
 from clearway.execution.quarantine import Quarantine
 from clearway.model.clock import Clock, SystemClock

@@ -13,7 +13,7 @@ from clearway.drain.rolling import Preview, preview
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.history import read_history
-from clearway.execution.node_hold import not_ours_to_drain
+from clearway.execution.lifecycle import not_ours_to_drain
 from clearway.model.clock import SystemClock
 from clearway.model.errors import DrainError
 from clearway.model.orders import DrainOrder, MoveKind

@@ -1,4 +1,5 @@
-"""What the checks are told and look at: the configuration, what was asked for, and Slurm's answers, each read once.
+"""What the checks are told and look at: the configuration, what was asked for, and Slurm's answers, each read once;
+and what a check finds, in words: what is so, and what to do about it.
 
 The database is opened and read, never made or migrated.
 """
@@ -6,6 +7,7 @@ The database is opened and read, never made or migrated.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -23,6 +25,49 @@ from clearway.slurm.site_facts import Site, SiteFacts
 from clearway.store import kept_rows, lease_rows, migrate, request_rows
 from clearway.store.base import PAUSED
 from clearway.store.database import open_database
+
+
+class State(StrEnum):
+    OK = "ok"
+    ADVICE = "advice"  # Clearway works; something is better known or changed
+    FAULT = "fault"  # something that must hold does not
+    UNTRIED = "untried"  # nobody has asked for it, or it cannot be found out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """``what`` is one line. ``remedy`` is what to do, one line; empty where there is nothing to do."""
+
+    area: str
+    check: str
+    state: State
+    what: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finding without the name of its check."""
+
+    state: State
+    what: str
+    remedy: str = ""
+
+
+def ok(what: str) -> Result:
+    return Result(State.OK, what)
+
+
+def advice(what: str, remedy: str) -> Result:
+    return Result(State.ADVICE, what, remedy)
+
+
+def fault(what: str, remedy: str) -> Result:
+    return Result(State.FAULT, what, remedy)
+
+
+def untried(what: str, remedy: str = "") -> Result:
+    return Result(State.UNTRIED, what, remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

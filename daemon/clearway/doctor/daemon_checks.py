@@ -13,8 +13,7 @@ import httpx
 
 from clearway.api.tokens import Tokens
 from clearway.config.configuration import Config, Mode
-from clearway.doctor.case import Case, sqlite_file
-from clearway.doctor.finding import Result, advice, fault, ok, untried
+from clearway.doctor.case import Case, Result, advice, fault, ok, sqlite_file, untried
 from clearway.execution.gate import halted_by_file, told
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, StoreError

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from clearway.config.configuration import Config
 from clearway.doctor import daemon_checks, node_checks, slurm_checks, start_checks
-from clearway.doctor.case import Case
-from clearway.doctor.finding import Finding, Result, State
+from clearway.doctor.case import Case, Finding, Result, State
 from clearway.model.errors import ClearwayError
 
 _Found = Result | Iterator[Result] | None

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from clearway import bootstrap
 from clearway.config.configuration import PreemptorRule
-from clearway.doctor.case import Case
-from clearway.doctor.finding import Result, advice, fault, ok
+from clearway.doctor.case import Case, Result, advice, fault, ok
 from clearway.model.clock import SystemClock
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, SlurmError

@@ -14,7 +14,7 @@ from clearway.drain.request import DrainRequest, UndrainRequest, chosen_nodes, r
 from clearway.eligibility.authorization import may_not_drain
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
-from clearway.execution.node_hold import drain_number, hold_reason, not_ours_to_drain
+from clearway.execution.lifecycle import drain_number, hold_reason, not_ours_to_drain
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import entered, fresh_operation
 from clearway.model.cluster import ClusterSnapshot

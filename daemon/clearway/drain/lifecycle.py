@@ -19,8 +19,17 @@ from clearway.eligibility.permission import Cause
 from clearway.eligibility.under_way import UnderWay, under_way_for_replan
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
-from clearway.execution.lifecycle import E, Phase, call_off, close_phase, undo, watch_is_over
-from clearway.execution.node_hold import NodesLifecycle, nodes_held, nodes_with_other_reasons
+from clearway.execution.lifecycle import (
+    E,
+    NodesLifecycle,
+    Phase,
+    call_off,
+    close_phase,
+    nodes_held,
+    nodes_with_other_reasons,
+    undo,
+    watch_is_over,
+)
 from clearway.execution.planning_time import UNDER_WAY
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.operations import Drain, Preemption, PreemptionState

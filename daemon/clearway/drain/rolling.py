@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from clearway.eligibility.under_way import under_way_by
-from clearway.execution.node_hold import drain_number, not_ours_to_drain
+from clearway.execution.lifecycle import drain_number, not_ours_to_drain
 from clearway.model.cluster import ClusterSnapshot, Node
 from clearway.model.operations import Drain, EvictionState, Operation, Relocation
 from clearway.model.orders import DrainOrder

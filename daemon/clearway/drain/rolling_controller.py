@@ -25,7 +25,7 @@ from clearway.drain.rolling import (
 )
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
-from clearway.execution.node_hold import not_ours_to_drain
+from clearway.execution.lifecycle import not_ours_to_drain
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.quarantine import Quarantine
 from clearway.model.cluster import ClusterSnapshot

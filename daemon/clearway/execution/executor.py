@@ -20,11 +20,10 @@ from clearway.execution.checkpoints import CheckpointTurns
 from clearway.execution.commands import HELD, Commander, result_of
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.gate import Gate
-from clearway.execution.job_batch import JobBatch, TakenStep
+from clearway.execution.job_batch import JobBatch, Pace, TakenStep
 from clearway.execution.job_lifecycle import HARMFUL, Command, S, Step, StepContext, next_step
 from clearway.execution.lifecycle import Lifecycle, Phase, call_off
 from clearway.execution.open_operations import OpenOperations, over_budget
-from clearway.execution.pace import Pace
 from clearway.execution.progress import superseded, with_phase, with_plan, with_preemption
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.errors import CycleEndedError, HaltedError, NotAskedError, SlurmError

@@ -22,8 +22,7 @@ from clearway.model.plan import NoPlan, PromisePlan
 from clearway.model.quarantine import Subject
 from clearway.model.requests import Answer, OperatorRequest
 from clearway.preemption.validation import over_budget
-from clearway.promise.lifecycle import TOLERANCE
-from clearway.promise.plan import first_plan, plan_promise, under_way_beside
+from clearway.promise.lifecycle import TOLERANCE, first_plan, plan_promise, under_way_beside
 from clearway.promise.request import PromiseRequest
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
