@@ -123,17 +123,14 @@ class JobChanges(ABC):
     def _act_on_each(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
         return one_by_one(lambda target: self._act(act, target, value), targets)
 
-    def change_jobs(self, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
-        return self._change_all(change, {job.job_id: job for job in jobs}, signal)
-
     def look_at(self, job_ids: Sequence[str], *, whole: bool = False) -> tuple[Mapping[str, Job], Failures]:  # noqa: ARG002
         seen, failures = self._look_all(job_ids)
         return {job_id: job for job_id, (job, _) in seen.items()}, failures
 
-    def _change_all(self, change: JobChange, jobs: Mapping[str, Job | None], signal: str = "") -> Failures:
-        """``jobs``: by id, as they were when this was decided; None where that does not matter."""
+    def change_jobs(self, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
+        """``jobs``: as they were when this was decided."""
         if change in (JobChange.SIGNAL_BATCH, JobChange.SIGNAL_STEPS) and not _SIGNAL.fullmatch(signal):
-            return dict.fromkeys(jobs, SlurmRefusedError(f"{signal!r} is not a signal"))
+            return dict.fromkeys((job.job_id for job in jobs), SlurmRefusedError(f"{signal!r} is not a signal"))
         todo, failures = self._needed(change, jobs)
         targets = {job_id: target for job_id, (_, target) in todo.items()}
         if change is JobChange.REQUEUE:
@@ -147,23 +144,21 @@ class JobChanges(ABC):
         told = self._carry_out(_ACTS[change], targets, value)
         return failures | {job_id: error for job_id, error in told.items() if not self._is_done(change, error)}
 
-    def _needed(
-        self, change: JobChange, jobs: Mapping[str, Job | None]
-    ) -> tuple[dict[str, Seen], dict[str, SlurmError]]:
+    def _needed(self, change: JobChange, jobs: Sequence[Job]) -> tuple[dict[str, Seen], dict[str, SlurmError]]:
         """By one look at all of them: those that are to be changed, and why others are not."""
-        seen, unseen = self._look_all(tuple(jobs))
+        seen, unseen = self._look_all([job.job_id for job in jobs])
         failures = not_asked(unseen)
         todo: dict[str, Seen] = {}
-        for job_id, decided in jobs.items():
-            if job_id in failures:
+        for decided in jobs:
+            if decided.job_id in failures:
                 continue
             try:
-                found = _needed(change, job_id, decided, seen.get(job_id))
+                found = _needed(change, decided, seen.get(decided.job_id))
             except SlurmRefusedError as error:
-                failures[job_id] = error
+                failures[decided.job_id] = error
             else:
                 if found is not None:
-                    todo[job_id] = found
+                    todo[decided.job_id] = found
         return todo, failures
 
     def _resume_suspended(self, todo: Mapping[str, Seen]) -> Failures:
@@ -184,35 +179,6 @@ class JobChanges(ABC):
         if change is JobChange.REQUEUE:
             return _WAITS.search(str(error)) is not None
         return change in _ENDED_IS_DONE and self._has_ended(error)
-
-    def _change_one(self, change: JobChange, job_id: str, decided: Job | None = None, signal: str = "") -> None:
-        for error in self._change_all(change, {job_id: decided}, signal).values():
-            raise error
-
-    def requeue(self, job: Job) -> None:
-        self._change_one(JobChange.REQUEUE, job.job_id, job)
-
-    def cancel(self, job: Job) -> None:
-        self._change_one(JobChange.CANCEL, job.job_id, job)
-
-    def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:
-        change = JobChange.SIGNAL_BATCH if batch_only else JobChange.SIGNAL_STEPS
-        self._change_one(change, job.job_id, job, signal)
-
-    def suspend(self, job: Job) -> None:
-        self._change_one(JobChange.SUSPEND, job.job_id, job)
-
-    def resume(self, job: Job) -> None:
-        self._change_one(JobChange.RESUME, job.job_id, job)
-
-    def start_now(self, job_id: str) -> None:
-        self._change_one(JobChange.START_NOW, job_id)
-
-    def first_in_queue(self, job_id: str) -> None:
-        self._change_one(JobChange.FIRST_IN_QUEUE, job_id)
-
-    def usual_priority(self, job_id: str) -> None:
-        self._change_one(JobChange.USUAL_PRIORITY, job_id)
 
     def attach(self, job_id: str, reservation: str) -> None:
         current, target = _known(job_id, self._look(job_id))
@@ -299,19 +265,18 @@ def not_asked(unseen: Failures) -> dict[str, SlurmError]:
     }
 
 
-def _needed(change: JobChange, job_id: str, decided: Job | None, found: Seen | None) -> Seen | None:
+def _needed(change: JobChange, decided: Job, found: Seen | None) -> Seen | None:
     """What is to be acted on; None where nothing is to be done. Raises SlurmRefusedError where it must not be done."""
     if change is JobChange.USUAL_PRIORITY:
         ours = found is not None and found[0].state is not JobState.ENDED and found[0].priority == FIRST
         return found if ours else None
-    found = _known(job_id, found)
+    found = _known(decided.job_id, found)
     current, _ = found
     if change is JobChange.START_NOW and current.state is not JobState.PENDING:
         # Set while COMPLETING it would be lost without a word.
-        raise SlurmRefusedError(f"job {job_id} is {current.raw_state}; only a waiting job can start now")
+        raise SlurmRefusedError(f"job {decided.job_id} is {current.raw_state}; only a waiting job can start now")
     if change in (JobChange.START_NOW, JobChange.FIRST_IN_QUEUE):
         return found
-    assert decided is not None, change  # noqa: S101 - all other changes are decided on for one run of the job
     if current.state in _NEED_NOT_BE.get(change, ()) or (change is JobChange.CANCEL and _waits_again(current, decided)):
         return None
     require_run(current, decided, *_MAY_BE[change])
