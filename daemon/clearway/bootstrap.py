@@ -89,8 +89,7 @@ def build(
 ) -> Daemon:
     """A daemon for this configuration; ``origin`` is its file, for messages. ``past``: what that of a replay knows.
 
-    Raises:
-        ClearwayError: when a part of it cannot be had.
+    Raises ``ClearwayError`` when a part of it cannot be had.
     """
     clock = clock or SystemClock()
     if not config.preemptors:
@@ -278,8 +277,7 @@ def open_backend(config: Config, clock: Clock) -> SlurmBackend:
 def choose_backend(config: Config, clock: Clock) -> tuple[SlurmBackend, str]:
     """The backend, and why this one and none of those that were asked before it.
 
-    Raises:
-        ConfigError: when it cannot be used; the message says why.
+    Raises ``ConfigError`` when it cannot be used; the message says why.
     """
     wanted = config.slurm.backend
     names = AUTO if wanted == "auto" else (wanted,)
@@ -320,8 +318,7 @@ def open_identity(config: Config, clock: Clock) -> SlurmIdentity:
 def open_store(config: Config) -> SqlStore:
     """The database alone, for the command line.
 
-    Raises:
-        ConfigError: when a SQLite file does not exist: asking a question must not create a database.
+    Raises ``ConfigError`` when a SQLite file does not exist: asking a question must not create a database.
     """
     must_exist(config.store.url)
     return SqlStore(config.store.url)

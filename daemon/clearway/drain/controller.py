@@ -40,8 +40,7 @@ class DrainController:
     def drain(self, request: OperatorRequest, wish: DrainRequest, context: CycleContext) -> Drain:
         """The drain that will empty the nodes, stored and not begun.
 
-        Raises:
-            DrainError: it is refused; nothing was done.
+        Raises ``DrainError``: it is refused; nothing was done.
         """
         taken = self.operations.of_request(Drain, request.request_id)
         if taken is not None:
@@ -64,8 +63,7 @@ class DrainController:
     def begin(self, order: DrainOrder, context: CycleContext) -> Drain:
         """The drain for an order that has been checked, stored and not begun.
 
-        Raises:
-            DrainError: it is refused; nothing was done.
+        Raises ``DrainError``: it is refused; nothing was done.
         """
         for eviction in self.operations.all():
             both = sorted(set(order.nodes) & set(eviction.drained_nodes))
@@ -111,8 +109,7 @@ class DrainController:
     def undrain(self, request: OperatorRequest, context: CycleContext) -> Answer:
         """Bring nodes back that a drain of this database holds; what was done.
 
-        Raises:
-            DrainError: one of them is not ours to bring back; nothing was done.
+        Raises ``DrainError``: one of them is not ours to bring back; nothing was done.
         """
         nodes = chosen_nodes(read_request(UndrainRequest, request.document).nodes, context.snapshot)
         self._check_rights(request.actor, nodes, context)

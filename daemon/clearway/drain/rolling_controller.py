@@ -51,11 +51,7 @@ class RollingController:
     emit: Emit
 
     def order(self, request: OperatorRequest, wish: DrainRequest, context: CycleContext) -> RollingDrain:
-        """The order, stored and not begun.
-
-        Raises:
-            DrainError: it is refused; nothing was done.
-        """
+        """The order, stored and not begun. Raises ``DrainError``: it is refused; nothing was done."""
         open_ones = self.operations.rolling_drains()
         taken = [each for each in open_ones if each.order.request_id == request.request_id]
         if taken:
@@ -72,8 +68,7 @@ class RollingController:
     def cancel(self, request: OperatorRequest, _: CycleContext) -> Answer:
         """Begin nothing more, and call off what is not empty yet. Nodes that are empty stay drained.
 
-        Raises:
-            RequestError: it is refused; nothing was done.
+        Raises ``RequestError``: it is refused; nothing was done.
         """
         rolling = None if request.rolling_id is None else self.store.rolling_drain(request.rolling_id)
         if rolling is None:

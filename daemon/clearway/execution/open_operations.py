@@ -64,8 +64,7 @@ class OpenOperations:
     def refresh(self, now: datetime, *names: str) -> CycleState:
         """Read all of them again, with the small values of these names; the first thing that a cycle does.
 
-        Raises:
-            StoreError: when the database cannot be read; the copy is as before.
+        Raises ``StoreError`` when the database cannot be read; the copy is as before.
         """
         state = self._store.cycle_state(now - _HOUR, names)
         self._now = now

@@ -95,8 +95,7 @@ class Courier:
     def round(self) -> float:
         """Say what is due; for how long nothing will be, in seconds, unless something new is stored.
 
-        Raises:
-            StoreError, LeaseLostError: what is not stored as said will be said again.
+        Raises ``StoreError, LeaseLostError``: what is not stored as said will be said again.
         """
         sender, config = self.sender, self.config
         if sender is None or not self._leader.leads or (self.channel in ON_THE_JOB and self._leader.closed()):
@@ -213,11 +212,7 @@ class Dispatcher:
         self._threads: list[threading.Thread] = []
 
     def open(self, config: NotifyConfig) -> Callable[[], None]:
-        """What takes it over.
-
-        Raises:
-            ConfigError: where a secret cannot be used; the configuration before stays.
-        """
+        """What takes it over. Raises ``ConfigError`` where a secret cannot be used; the configuration before stays."""
         return partial(self._take, config, self._senders(config))
 
     def _take(self, config: NotifyConfig, senders: Mapping[Channel, Sender]) -> None:

@@ -167,8 +167,7 @@ def _reason(error: object) -> str:
 def open_senders(config: NotifyConfig, notes: JobNotes | None) -> dict[Channel, Sender]:
     """Those that are switched on, with their secrets; ``notes`` None: there is no Slurm to ask or to tell.
 
-    Raises:
-        ConfigError: where a secret cannot be used.
+    Raises ``ConfigError`` where a secret cannot be used.
     """
     texts, senders = config.texts, dict[Channel, Sender]()
     if config.webhook.url_file is not None:

@@ -47,11 +47,7 @@ class PromiseController:
         return Answer(sentence=f"promise {made.eviction_id}: {made.outcome}", eviction_id=made.eviction_id)
 
     def promise(self, request: OperatorRequest, wish: PromiseRequest, context: CycleContext) -> Promise:
-        """The promise, stored; nothing is done for it yet.
-
-        Raises:
-            RequestError: it is refused; nothing was done.
-        """
+        """The promise, stored; nothing is done for it yet. Raises ``RequestError``: it is refused; nothing was done."""
         taken = self.operations.of_request(Promise, request.request_id)
         if taken is not None:
             return taken

@@ -50,8 +50,7 @@ class RelocationController:
     def handle(self, request: OperatorRequest, context: CycleContext) -> Answer:
         """Store the eviction that an operator asked for, not begun yet.
 
-        Raises:
-            DrainError: it is refused, or there is nothing to move; nothing was done.
+        Raises ``DrainError``: it is refused, or there is nothing to move; nothing was done.
         """
         kind = REQUESTS[RequestKind(request.kind)]
         taken = self.operations.of_request(Relocation, request.request_id)

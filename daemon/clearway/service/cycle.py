@@ -110,10 +110,8 @@ class Cycle:
         ``alive`` is called between any two pieces of work. ``doubt`` says why nothing must be done by this time,
         and then ``step_s`` by how much the clock was set where that is believed from now on.
 
-        A cycle that has to end early is no failure: it reports what it saw, and nothing that follows was done.
-
-        Raises:
-            LeaseLostError: when that shows while Slurm is read.
+        A cycle that has to end early is no failure: it reports what it saw, and nothing that follows was done. Raises
+        ``LeaseLostError`` when that shows while Slurm is read.
         """
         clock = self.parts.clock
         began, now, seen = clock.monotonic(), clock.now(), clock.steady()

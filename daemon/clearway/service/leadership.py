@@ -109,8 +109,7 @@ class Leadership:
     def begin_cycle(self, config: DaemonConfig) -> bool:
         """Renew the lease or take it; whether this daemon leads.
 
-        Raises:
-            StoreError: when the database does not answer.
+        Raises ``StoreError`` when the database does not answer.
         """
         self._config = config
         if self.epoch is not None:

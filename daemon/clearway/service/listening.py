@@ -48,8 +48,7 @@ class Listener:
     def reload(self) -> None:
         """Take a renewed certificate for new connections.
 
-        Raises:
-            ConfigError: it cannot be used, and the old one stays.
+        Raises ``ConfigError``: it cannot be used, and the old one stays.
         """
         if self.tls is not None:
             _context(self.config)  # first in one that nobody uses: a key that does not fit would stay in ours
@@ -65,8 +64,7 @@ class Listener:
 def listen(config: ApiConfig) -> Listener:
     """Bound before anything else starts: what is taken or cannot be used must be told at once.
 
-    Raises:
-        ConfigError: one line that says what is wrong.
+    Raises ``ConfigError``: one line that says what is wrong.
     """
     tls = None if config.certificate is None or config.socket is not None else _context(config)
     bound = _bind(config.host, config.port) if config.socket is None else _bind_path(config.socket)

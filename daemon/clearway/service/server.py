@@ -340,8 +340,7 @@ def serve(
 ) -> int:
     """Run until a signal ends it; returns the exit status. ``announce`` is told the API's address.
 
-    Raises:
-        ConfigError: when the API cannot listen where it should.
+    Raises ``ConfigError`` when the API cannot listen where it should.
     """
     service = Service(
         loop, metrics, tokens, slurm=slurm, read_config=read_config, notifier=Notifier(), dispatcher=dispatcher

@@ -128,8 +128,7 @@ class Commands:
     def _follow(self, process: subprocess.Popen[bytes], limit_s: float, take: Take) -> bytes:
         """Hand on what it prints until it has ended; what it said on standard error.
 
-        Raises:
-            TimeoutError: when that takes longer than ``limit_s``.
+        Raises ``TimeoutError`` when that takes longer than ``limit_s``.
         """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         out, err, size = list[bytes](), list[bytes](), 0
