@@ -2,7 +2,7 @@
 
 Each promise knows its event (``PromiseOrder.event``), so that the daemon may die between any two of them: the next look
 finds what is left to do. A file that cannot be used or is older than one before, or an event that is not understood,
-changes nothing (``calendar_memory``).
+changes nothing (``CalendarMemory``).
 
 A file is not understood within a cycle: that may take seconds. It is given to a reader, and what is done by its answer
 is done in a later cycle. Each promise that is made, changed or withdrawn is a commit: of a thousand, each cycle does

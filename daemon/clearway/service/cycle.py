@@ -64,7 +64,7 @@ class Parts:
     clock: Clock
     emit: Emit
     history: HistoryKeeper
-    owner: str = "clearway"  # the name on the lease, which no other process may have: see ``process_identity``
+    owner: str = "clearway"  # the name on the lease, which no other process may have: see ``leadership.own_name``
     checkpointers: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # those that jobs may name
     backend_why: str = ""  # why this backend, and no other
     calendar_reader: CalendarReader = field(default_factory=ReadsInProcess)

@@ -2,7 +2,7 @@
 
 Reading takes two queries (squeue, ``scontrol show node``), a third for the excluded nodes of waiting jobs when
 new ones have come, every ten minutes two for the order of Slurm's own preemption, and every five minutes one for the
-leaf switches while a waiting job asks for one. One more reads the tasks that squeue hides (``array_tasks``). An array's
+leaf switches while a waiting job asks for one. One more reads the tasks that squeue hides (``ArrayTasks``). An array's
 last task is named by its array and index: its own id would requeue the whole array.
 """
 

@@ -24,7 +24,7 @@ from clearway.model.taking import Loop, Taking
 HALTED = "halted"  # who has halted the daemon; empty where it is not halted
 PAUSED = "paused"
 BACKEND = "backend"
-STATUS = "status"  # mode and waiting urgent jobs, as ``service.status_record`` writes them
+STATUS = "status"  # mode and waiting urgent jobs, as ``service.loop.StatusRecord`` writes them
 LARGEST_ID = 2**31 - 1  # what every database's integer holds
 
 
