@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,19 @@ from clearway.drain.rolling_controller import RollingController
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.breaker import Breaker
+from clearway.execution.checkpoints import CheckpointTurns
+from clearway.execution.commands import Commander
 from clearway.execution.cycle_context import PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.gate import Gate
-from clearway.execution.lifecycle import Lifecycle
+from clearway.execution.job_batch import Pace
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.planning_time import Impossible, PlanningTime
 from clearway.execution.quarantine import Quarantine
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.errors import ConfigError
 from clearway.model.events import fan_out
-from clearway.model.operations import Drain, Eviction, Operation, Promise, Relocation
+from clearway.model.operations import Drain, Eviction, Promise, Relocation
 from clearway.model.problem import Action
 from clearway.notify.dispatch import Dispatcher, NotesFence
 from clearway.notify.outbox import Outbox
@@ -49,9 +52,8 @@ from clearway.promise.lifecycle import PromiseLifecycle
 from clearway.relocation.controller import RelocationController
 from clearway.relocation.lifecycle import RelocationLifecycle
 from clearway.service.cycle import Cycle, Parts
-from clearway.service.leadership import Leadership
+from clearway.service.leadership import Leadership, host_of, own_name
 from clearway.service.loop import Loop
-from clearway.service.process_identity import host_of, own_name
 from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.identity import SlurmIdentity
@@ -89,8 +91,7 @@ def build(
 
     ``calendar_waits_s``: how long a cycle waits for a calendar to be read, where no time of ours is gone by.
 
-    Raises:
-        ClearwayError: when a part of it cannot be had.
+    Raises ``ClearwayError`` when a part of it cannot be had.
     """
     clock = clock or SystemClock()
     if not config.preemptors:
@@ -142,97 +143,111 @@ def new_loop(config: Config, parts: Parts) -> Loop:
 
 def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
     """Everything that a cycle needs under this configuration."""
-    backend, store, emit, history = parts.backend, parts.store, parts.emit, parts.history
+    backend, store, emit, clock = parts.backend, parts.store, parts.emit, parts.clock
     outbox = Outbox(config.notify, store, parts.bell)
     operations = OpenOperations(store, outbox)
     suppression, pauses = Suppression(store), UserPauses(store, outbox.loop_found)
     breaker = Breaker(store, outbox.stopped)
-    quarantine = Quarantine(parts.clock, emit)
+    quarantine = Quarantine(clock, emit)
     basis = PlanningBasis(
-        parts.planner,
-        operations,
-        history,
-        parts.checkpointers,
-        PlanningTime(parts.clock),
-        Impossible(),
-        quarantine.attempt_job,
+        planner=parts.planner,
+        operations=operations,
+        history=parts.history,
+        actions=parts.checkpointers,
+        time=PlanningTime(clock),
+        impossible=Impossible(),
+        attempt=quarantine.attempt_job,
     )
     silent = SilentNodes()
-    lifecycles: dict[type[Operation], Lifecycle[Any]] = {
-        Eviction: EvictionLifecycle(basis, silent),
-        Drain: DrainLifecycle(basis),
-        Relocation: RelocationLifecycle(),
-        Promise: PromiseLifecycle(basis),
-    }
     gate = Gate(store, config.daemon.halt_file, (partial(_reload_waits, parts),))
     leadership.closed = gate.closed
     executor = Executor(
-        backend, store, operations, config, lifecycles, emit, history.add_checkpoint, gate, parts.clock.monotonic
+        commander=Commander(backend, store, emit, timedelta(seconds=config.execution.placement_grace)),
+        store=store,
+        operations=operations,
+        config=config.execution,
+        lifecycles={
+            Eviction: EvictionLifecycle(basis, silent),
+            Drain: DrainLifecycle(basis),
+            Relocation: RelocationLifecycle(),
+            Promise: PromiseLifecycle(basis),
+        },
+        emit=emit,
+        learn=parts.history.add_checkpoint,
+        gate=gate,
+        pace=Pace(clock.monotonic),
+        checkpoints=CheckpointTurns(config),
     )
-    drains = DrainController(backend, store, operations, executor)
-    rolling = RollingController(store, operations, drains, executor, quarantine, emit)
-    relocation = RelocationController(backend, store, operations, executor, emit, basis)
-    promises = PromiseController(backend, store, operations, basis, quarantine, emit)
-    proposals = Proposals(operations, executor, ApprovalRules(operations, pauses), basis)
+    drains = DrainController(backend=backend, store=store, operations=operations, executor=executor)
+    rolling = RollingController(
+        store=store, operations=operations, drains=drains, executor=executor, quarantine=quarantine, emit=emit
+    )
+    relocation = RelocationController(
+        backend=backend, store=store, operations=operations, executor=executor, emit=emit, basis=basis
+    )
+    promises = PromiseController(
+        backend=backend, store=store, operations=operations, basis=basis, quarantine=quarantine, emit=emit
+    )
     preemption = PreemptionController(
-        backend,
-        operations,
-        suppression,
-        pauses,
-        executor,
-        proposals,
-        basis,
-        quarantine,
-        parts.clock,
-        emit,
-        Turns(),
-        silent,
+        backend=backend,
+        operations=operations,
+        suppression=suppression,
+        pauses=pauses,
+        executor=executor,
+        proposals=Proposals(operations, executor, ApprovalRules(operations, pauses), basis),
+        basis=basis,
+        quarantine=quarantine,
+        clock=clock,
+        emit=emit,
+        turns=Turns(),
+        silent=silent,
     )
     requests = RequestHandler(
-        store,
-        operations,
-        suppression,
-        pauses,
-        breaker,
-        executor,
-        drains,
-        rolling,
-        relocation,
-        promises,
-        SaveTestController(backend, store, basis, gate),
-        quarantine,
-        leadership,
-        emit,
+        store=store,
+        operations=operations,
+        suppression=suppression,
+        pauses=pauses,
+        breaker=breaker,
+        executor=executor,
+        drains=drains,
+        rolling=rolling,
+        relocation=relocation,
+        promises=promises,
+        save_tests=SaveTestController(backend, store, basis, gate),
+        quarantine=quarantine,
+        leadership=leadership,
+        emit=emit,
+    )
+    calendar = CalendarController(
+        store=store,
+        operations=operations,
+        executor=executor,
+        promises=promises,
+        reader=parts.calendar_reader,
+        emit=emit,
+        host=host_of(parts.owner),
+        monotonic=clock.monotonic,
     )
     return Cycle(
-        parts,
-        config,
-        leadership,
-        operations,
-        suppression,
-        pauses,
-        breaker,
-        executor,
-        drains,
-        rolling,
-        preemption,
-        relocation,
-        promises,
-        CalendarController(
-            store,
-            operations,
-            executor,
-            promises,
-            parts.calendar_reader,
-            emit,
-            host_of(parts.owner),
-            parts.clock.monotonic,
-        ),
-        requests,
-        quarantine,
-        gate,
-        basis,
-        CaseKeeper(store, operations),
+        parts=parts,
+        config=config,
+        leadership=leadership,
+        operations=operations,
+        suppression=suppression,
+        pauses=pauses,
+        breaker=breaker,
+        executor=executor,
+        drains=drains,
+        rolling=rolling,
+        preemption=preemption,
+        relocation=relocation,
+        promises=promises,
+        calendar=calendar,
+        requests=requests,
+        quarantine=quarantine,
+        gate=gate,
+        basis=basis,
+        cases=CaseKeeper(store, operations),
     )
 
 
@@ -264,8 +279,7 @@ def open_backend(config: Config, clock: Clock) -> SlurmBackend:
 def choose_backend(config: Config, clock: Clock) -> tuple[SlurmBackend, str]:
     """The backend, and why this one and none of those that were asked before it.
 
-    Raises:
-        ConfigError: when it cannot be used; the message says why.
+    Raises ``ConfigError`` when it cannot be used; the message says why.
     """
     wanted = config.slurm.backend
     names = AUTO if wanted == "auto" else (wanted,)
@@ -306,8 +320,7 @@ def open_identity(config: Config, clock: Clock) -> SlurmIdentity:
 def open_store(config: Config) -> SqlStore:
     """The database alone, for the command line.
 
-    Raises:
-        ConfigError: when a SQLite file does not exist: asking a question must not create a database.
+    Raises ``ConfigError`` when a SQLite file does not exist: asking a question must not create a database.
     """
     must_exist(config.store.url)
     return SqlStore(config.store.url)

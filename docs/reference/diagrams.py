@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the state diagrams into docs/explanation/architecture.md: ``.venv/bin/python docs/reference/diagrams.py``.
 
-They are made from ``clearway.model.transitions``; tests/unit/docs fails while the page differs from the tables.
+They are made from ``clearway.execution.progress``; tests/unit/docs fails while the page differs from the tables.
 ``generate.py`` runs this as well.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
+from clearway.execution.progress import OPERATIONS, PREEMPTIONS
 from clearway.model.operations import EvictionState, OperationKind, PreemptionState
-from clearway.model.transitions import OPERATIONS, PREEMPTIONS
 
 PAGE = Path(__file__).parent.parent / "explanation" / "architecture.md"
 NAMES = {

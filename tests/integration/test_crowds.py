@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from clearway.service import connections
+from clearway.service import listening as connections
 from tests.integration.daemon import AUTHORIZED, PATIENT_S, Simulated, get, running_here, wait_for
 
 WHAT_IF = {"nodes": 2, "max_delay": "20s"}

@@ -15,8 +15,7 @@ import yaml
 
 from clearway.config.configuration import Config
 from clearway.doctor import daemon_checks
-from clearway.doctor.case import Asked, Case
-from clearway.doctor.finding import Result, State
+from clearway.doctor.case import Asked, Case, Result, State
 from tests.integration.daemon import DaemonProcess, get, wait_for, write_config
 from tests.integration.prometheus import Prometheus, require
 

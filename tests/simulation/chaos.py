@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from clearway.drain.request import DrainRequest, UndrainRequest
-from clearway.execution.node_hold import drain_number
+from clearway.execution.lifecycle import drain_number
 from clearway.model.cluster import JobState
 from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
 from clearway.model.operations import EvictionState

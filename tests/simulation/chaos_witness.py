@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clearway.execution.node_hold import drain_number
+from clearway.execution.lifecycle import drain_number
 from clearway.execution.placement import is_placement
 from clearway.model.cluster import FIRST, Job, JobState
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from clearway.execution.pace import CYCLE_S
+from clearway.execution.job_batch import CYCLE_S
 from clearway.execution.placement import is_placement
 from clearway.model.report import CycleReport
 from clearway.simulation.jobs import Program

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from clearway.execution.node_hold import hold_reason
+from clearway.execution.lifecycle import hold_reason
 from clearway.model.errors import SlurmRefusedError
 from clearway.model.operations import EvictionState
 from tests.simulation.moving_jobs import ask, assert_nothing_is_left, moving, nodes_of, serial, weigh

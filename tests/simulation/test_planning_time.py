@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clearway.execution.pace import WHOLE_S
+from clearway.execution.job_batch import WHOLE_S
 from clearway.model.cluster import JobState, Reservation
 from clearway.model.operations import EvictionState
 from clearway.model.plan import Curve

@@ -209,7 +209,7 @@ def test_what_slurm_does_not_let_us_do_stops_all(make_world: Callable[..., World
         raise SlurmRefusedError(f"drain of {name} for {reason}: Access denied")
 
     world.backend.drain = refuse  # type: ignore[method-assign]
-    world.loop._cycle.executor._commander._backend.drain = refuse  # type: ignore[method-assign]
+    world.loop._cycle.executor.commander._backend.drain = refuse  # type: ignore[method-assign]
     order = roll(world, "n[1-8]", 2)
     world.run_until(lambda: now(world, order).state.terminal, 30)
     assert now(world, order).state is RollingState.CANCELLED

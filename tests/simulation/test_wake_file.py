@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from clearway.service.wake_file import WakeFile
+from clearway.service.loop import WakeFile
 from tests.builders import NOW, ManualClock
 from tests.simulation.world import World, config
 

@@ -26,7 +26,7 @@ from typing import Any
 from clearway.model.errors import SlurmRefusedError
 from clearway.slurm import parse
 from clearway.slurm.process import Commands
-from clearway.slurm.pyslurm_process import WorkerProcess
+from clearway.slurm.pyslurm import WorkerProcess
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import slurm_version
 

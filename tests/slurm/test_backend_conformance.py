@@ -18,6 +18,7 @@ from clearway.slurm.cli import CliBackend
 from clearway.slurm.parse.fields import LATEST
 from tests.contract.backend_conformance import BackendConformance
 from tests.contract.site import look
+from tests.one_job import OneJob
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import SLACK
 
@@ -40,14 +41,14 @@ def make_backend(cluster: SlurmCluster) -> SlurmBackend:
     if kind == "pyslurm":
         from clearway.slurm.pyslurm import PyslurmBackend
 
-        return PyslurmBackend(now=_now, slurm_conf=str(cluster.conf), timeout_s=20)
+        return OneJob(PyslurmBackend(now=_now, slurm_conf=str(cluster.conf), timeout_s=20))
     if kind == "rest":
         from clearway.slurm.rest import RestBackend
 
         url = f"unix:{cluster.rest_socket}"
-        return RestBackend(now=_now, url=url, slurm_conf=str(cluster.conf), timeout_s=20)
+        return OneJob(RestBackend(now=_now, url=url, slurm_conf=str(cluster.conf), timeout_s=20))
     assert kind == "cli", f"CLEARWAY_BACKEND is {kind}"
-    return CliBackend(now=_now, slurm_conf=str(cluster.conf), timeout_s=20)
+    return OneJob(CliBackend(now=_now, slurm_conf=str(cluster.conf), timeout_s=20))
 
 
 class RealSite:

@@ -14,9 +14,8 @@ import pytest
 from clearway.cli import administration, launcher
 from clearway.config.configuration import load_config
 from clearway.doctor import slurm_checks
-from clearway.doctor.case import Asked, Case
+from clearway.doctor.case import Asked, Case, Finding
 from clearway.doctor.examination import examine
-from clearway.doctor.finding import Finding
 from tests.slurm.daemon import RunningDaemon
 from tests.slurm.doctor_scene import BAD, Scene, look, run
 from tests.slurm.machine import SLACK, stop_process

@@ -14,7 +14,7 @@ from clearway.model.plan import Preemptor
 from clearway.planning.rules import SLURM_DEFAULT
 from clearway.preemption.problem import prepare_problem
 from clearway.slurm.cli import CliBackend
-from clearway.slurm.parse import preempt
+from clearway.slurm.parse import site
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import missing_requirements
 
@@ -100,7 +100,7 @@ def test_the_priority_of_a_qos_is_read_from_the_controller(accounting_cluster: S
     try:
         found = cluster.wait_for(
             lambda: (
-                "pushy" in (read := preempt.read_qos_priorities(
+                "pushy" in (read := site.read_qos_priorities(
                     cluster.run("scontrol", "show", "assoc_mgr", "flags=qos", user="cwdaemon").stdout
                 ))
                 and read

@@ -16,6 +16,7 @@ import pytest
 from clearway.model.errors import SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.pyslurm import PyslurmBackend
+from tests.one_job import OneJob
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import stop_process
 
@@ -32,7 +33,7 @@ def now() -> datetime:
 
 @pytest.fixture
 def backend(cluster: SlurmCluster) -> Iterator[PyslurmBackend]:
-    backend = PyslurmBackend(now=now, slurm_conf=str(cluster.conf), timeout_s=PATIENT_S)
+    backend = OneJob(PyslurmBackend(now=now, slurm_conf=str(cluster.conf), timeout_s=PATIENT_S))
     yield backend
     backend.close()
 
@@ -170,7 +171,7 @@ def test_requeue_of_the_last_task_leaves_the_others_alone(cluster: SlurmCluster,
 
 
 def test_a_controller_that_is_down_from_the_start(cluster: SlurmCluster) -> None:
-    backend = PyslurmBackend(now=now, slurm_conf=str(cluster.conf), timeout_s=30)
+    backend = OneJob(PyslurmBackend(now=now, slurm_conf=str(cluster.conf), timeout_s=30))
     cluster.stop_controller(saved=False)
     try:
         with pytest.raises(SlurmUnavailableError):

@@ -17,7 +17,7 @@ from clearway.slurm.base import SlurmBackend
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.parse import over
 from clearway.slurm.process import Commands
-from clearway.slurm.pyslurm_process import WorkerProcess
+from clearway.slurm.pyslurm import WorkerProcess
 from clearway.slurm.releases import TRIED, only_observed, release_of
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import slurm_version

@@ -16,6 +16,7 @@ from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUna
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.rest import LIMITS, RestBackend
 from clearway.slurm.rest_reading import ALL
+from tests.one_job import OneJob
 from tests.slurm.client import BEGUN
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import SLACK, missing_requirements, slurm_version, stop_process
@@ -50,7 +51,7 @@ def cluster(rest_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 def opened(cluster: SlurmCluster, **settings: object) -> RestBackend:
     given = {"now": now, "slurm_conf": str(cluster.conf), "timeout_s": PATIENT_S} | settings
-    return RestBackend(url=f"unix:{cluster.rest_socket}", **given)  # type: ignore[arg-type]
+    return OneJob(RestBackend(url=f"unix:{cluster.rest_socket}", **given))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -250,7 +251,7 @@ def test_slurmrestd_that_hangs_ends_and_comes_back(cluster: SlurmCluster) -> Non
 
 def test_over_tcp(cluster: SlurmCluster) -> None:
     url = f"http://127.0.0.1:{cluster.rest_port}"
-    backend = RestBackend(url=url, now=now, slurm_conf=str(cluster.conf), timeout_s=PATIENT_S)
+    backend = OneJob(RestBackend(url=url, now=now, slurm_conf=str(cluster.conf), timeout_s=PATIENT_S))
     assert len(backend.snapshot().nodes) == 8
     backend.drain("node3", "a test")
     assert cluster.node_reasons() == {"node3": "a test"}

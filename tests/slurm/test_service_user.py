@@ -25,6 +25,7 @@ from clearway.model.errors import ClearwayError, SlurmRefusedError
 from clearway.model.operations import EvictionState
 from clearway.slurm.cli import CliBackend
 from clearway.store.repository import SqlStore
+from tests.one_job import OneJob
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import SLACK
 
@@ -115,7 +116,7 @@ def site(accounting_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> I
     preemptee = cluster.sbatch("sleep 600", "-N1", "--exclusive", "-wnode1", user="cwalice")
     cluster.wait_state(preemptee, "RUNNING")
     urgent = cluster.sbatch("sleep 600", "-N1", "--exclusive", "-wnode1", "-purgent", user="cwbob")
-    backend = CliBackend(now=lambda: datetime.now(UTC), slurm_conf=str(cluster.conf), timeout_s=15)
+    backend = OneJob(CliBackend(now=lambda: datetime.now(UTC), slurm_conf=str(cluster.conf), timeout_s=15))
     job = backend.job(preemptee)
     assert job is not None
     yield Site(cluster, backend, job, urgent)

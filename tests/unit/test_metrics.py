@@ -26,8 +26,8 @@ from clearway.model.plan import Obstacle, ObstacleCode, Preemptor
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport, Quarantined, Subject, Waiting
+from clearway.telemetry.event_metrics import saved_node_s
 from clearway.telemetry.metrics import Metrics, failure_kind
-from clearway.telemetry.work_metrics import saved_node_s
 from tests.builders import NOW, ManualClock, after, eviction, job, plan, preemption, snapshot, urgent_job
 
 WALL = datetime(2030, 1, 1, tzinfo=UTC)

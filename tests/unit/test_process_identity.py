@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from clearway.service.process_identity import certainly_gone, own_name
+from clearway.service.leadership import certainly_gone, own_name
 
-CHILD = "from clearway.service.process_identity import own_name; print(own_name()); input()"
+CHILD = "from clearway.service.leadership import own_name; print(own_name()); input()"
 
 
 def test_two_daemons_have_two_names() -> None:

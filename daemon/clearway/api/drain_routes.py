@@ -18,7 +18,7 @@ from clearway.api.sight import Seen
 from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest, UndrainRequest, chosen_nodes
 from clearway.drain.rolling import preview
-from clearway.execution.node_hold import not_ours_to_drain
+from clearway.execution.lifecycle import not_ours_to_drain
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
 from clearway.model.operations import Promise

@@ -14,7 +14,7 @@ from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.saving import SavingWay, if_urgent, saving
 from clearway.eligibility.urgent import matching_rule
 from clearway.estimates.costs import lost_work_node_s
-from clearway.estimates.returns import runs_again
+from clearway.estimates.learning import runs_again
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.operations import (

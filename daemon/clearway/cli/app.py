@@ -133,7 +133,7 @@ def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (
     Exit status 2 and a line for each. Run it as the daemon's user. Slurm and a database server are not
     asked: `clearway doctor` does that.
     """
-    from clearway.doctor.calendar_checks import complaints  # noqa: PLC0415 - the other commands start quicker without
+    from clearway.doctor.daemon_checks import complaints  # noqa: PLC0415 - the other commands start quicker without
 
     settings = _startable(file)
     bad = complaints(settings, now())

@@ -23,7 +23,7 @@ from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.history import read_history
 from clearway.estimates.run_times import RunKey
-from clearway.execution.node_hold import not_ours_to_drain
+from clearway.execution.lifecycle import not_ours_to_drain
 from clearway.model.audit import AuditKind, AuditRow
 from clearway.model.clock import SystemClock
 from clearway.model.durations import parse_duration_s

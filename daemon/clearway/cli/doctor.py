@@ -13,9 +13,8 @@ from rich.text import Text
 from clearway import __version__
 from clearway.cli import asker, launcher, options, render
 from clearway.config.configuration import load_config
-from clearway.doctor.case import Asked, Case
+from clearway.doctor.case import Asked, Case, Finding, State
 from clearway.doctor.examination import examine
-from clearway.doctor.finding import Finding, State
 from clearway.model.errors import ConfigError
 from clearway.telemetry.log import configure_logging
 

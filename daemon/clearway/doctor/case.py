@@ -1,25 +1,159 @@
-"""What the checks are told and look at: the configuration, what was asked for, and Slurm's answers, each read once."""
+"""What the checks are told and look at: the configuration, what was asked for, and Slurm's answers, each read once;
+and what a check finds, in words: what is so, and what to do about it.
 
-from collections.abc import Mapping
+The database is opened and read, never made or migrated.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import make_url, text
 
 from clearway.api.schemas import Health
 from clearway.client import Client, SilentError
 from clearway.config import plugins
 from clearway.config.configuration import Config
-from clearway.doctor.database_facts import DatabaseFacts, read_database
-from clearway.doctor.once import Once
-from clearway.model.errors import ClearwayError
+from clearway.execution.breaker import BREAKER
+from clearway.model.errors import ClearwayError, StoreError
+from clearway.promise.calendar_file import CALENDAR, CalendarMemory
 from clearway.slurm.site_facts import Site, SiteFacts
+from clearway.store import lease_rows, migrate, request_rows
+from clearway.store.base import PAUSED
+from clearway.store.database import open_database
+
+
+class State(StrEnum):
+    OK = "ok"
+    ADVICE = "advice"  # Clearway works; something is better known or changed
+    FAULT = "fault"  # something that must hold does not
+    UNTRIED = "untried"  # nobody has asked for it, or it cannot be found out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """``what`` is one line. ``remedy`` is what to do, one line; empty where there is nothing to do."""
+
+    area: str
+    check: str
+    state: State
+    what: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finding without the name of its check."""
+
+    state: State
+    what: str
+    remedy: str = ""
+
+
+def ok(what: str) -> Result:
+    return Result(State.OK, what)
+
+
+def advice(what: str, remedy: str) -> Result:
+    return Result(State.ADVICE, what, remedy)
+
+
+def fault(what: str, remedy: str) -> Result:
+    return Result(State.FAULT, what, remedy)
+
+
+def untried(what: str, remedy: str = "") -> Result:
+    return Result(State.UNTRIED, what, remedy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseFacts:
+    """``revision`` None: it has no tables yet. ``clock`` None: it has none of its own, as SQLite."""
+
+    kind: str  # with its version, where it is a server
+    revision: str | None
+    clock: datetime | None = None
+    halted_by: str = ""  # as requests say; empty: nobody, or the tables are not this version's
+    paused: bool = False
+    stopped: str = ""  # why no job is made to leave any more; empty: jobs may be, or as above
+    calendar: CalendarMemory | None = None  # None: no calendar has been followed, or as above
+
+
+def sqlite_file(config: Config) -> Path | None:
+    """None for a database server."""
+    url = make_url(config.store.url)
+    return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
+
+
+def read_database(config: Config) -> DatabaseFacts | None:
+    """None: SQLite's file is not there yet. Raises ``StoreError``."""
+    file = sqlite_file(config)
+    try:
+        if file is not None:
+            file.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"{file}: {error.strerror}") from error
+    opened = open_database(config.store.url)
+    try:
+        with opened.reading() as connection:
+            kind = "SQLite" if file is not None else _server_version(connection, opened.engine.dialect.name)
+            revision = migrate.revision_of(connection)
+            clock = lease_rows.server_time(connection)
+            if revision != migrate.HEAD:
+                return DatabaseFacts(kind=kind, revision=revision, clock=clock)
+            return DatabaseFacts(
+                kind=kind,
+                revision=revision,
+                clock=clock,
+                halted_by=request_rows.halted_by(connection),
+                paused=bool(request_rows.kept_value(connection, PAUSED)),
+                stopped=(request_rows.kept_value(connection, BREAKER) or {}).get("stopped", ""),
+                calendar=CalendarMemory.of(request_rows.kept_value(connection, CALENDAR)),
+            )
+    finally:
+        opened.engine.dispose()
+
+
+def _server_version(connection: Any, kind: str) -> str:
+    said = str(connection.execute(text("SELECT version()")).scalar()).split()
+    return f"PostgreSQL {said[1]}" if kind == "postgresql" and len(said) > 1 else f"MariaDB {said[0]}"
+
+
+T = TypeVar("T")
+
+
+class Once(Generic[T]):
+    """A property that is read at its first use. Where that failed, each use raises the same error and waits no more."""
+
+    def __init__(self, read: Callable[[Any], T]) -> None:
+        self._read = read
+        self._key = f"_once_{read.__name__}"
+
+    def __get__(self, case: object, _: object = None) -> T:
+        kept = vars(case)
+        if self._key not in kept:
+            try:
+                kept[self._key] = (self._read(case), None)
+            except ClearwayError as error:
+                kept[self._key] = (None, error)
+        answer, failed = kept[self._key]
+        if failed is not None:
+            raise failed
+        found: T = answer
+        return found
+
 
 WAIT_S = 30.0  # for a free node; the job itself takes seconds
-_BY_ITSELF = "suspend"  # needs nothing on the node
+NEEDS_NOTHING = "suspend"  # the checkpointer that needs nothing on the node
 
 # Runs on the node; its first argument is the launcher, the others are checkpointers. It prints KEY=VALUE lines.
-_ASKS_A_NODE = r"""
+_SCRIPT = r"""
 echo "node=$(hostname)"
 echo "time=$(date +%s)"
 run=$(command -v "$1" 2>/dev/null) || { echo launcher=absent; exit 0; }
@@ -74,13 +208,9 @@ class Case:
 
     @Once
     def node(self) -> Mapping[str, str]:
-        """What one compute node says, by a job of which nothing stays on the cluster.
-
-        Raises:
-            SlurmError: the job did not run.
-        """
-        drivers = [each for each in plugins.names(plugins.CHECKPOINTERS) if each != _BY_ITSELF]
-        command = ["sh", "-c", _ASKS_A_NODE, "sh", self.asked.launcher, *drivers]
+        """What one compute node says, by a job that leaves nothing on the cluster. Raises ``SlurmError``."""
+        drivers = [each for each in plugins.names(plugins.CHECKPOINTERS) if each != NEEDS_NOTHING]
+        command = ["sh", "-c", _SCRIPT, "sh", self.asked.launcher, *drivers]
         said = self.slurm.on_a_node(command, user=self.user, partition=self.asked.partition, wait_s=WAIT_S)
         return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,11 +12,13 @@ from pathlib import Path
 import httpx
 
 from clearway.api.tokens import Tokens
-from clearway.doctor.case import Case
-from clearway.doctor.database_facts import sqlite_file
-from clearway.doctor.finding import Result, advice, fault, ok, untried
+from clearway.config.configuration import Config, Mode
+from clearway.doctor.case import Case, Result, advice, fault, ok, sqlite_file, untried
 from clearway.execution.gate import halted_by_file, told
+from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, SchemaError, StoreError
+from clearway.promise.calendar import CalendarContents
+from clearway.promise.calendar_file import CalendarFile, read_file
 from clearway.service.clock_watch import APART_S
 from clearway.service.listening import listen
 from clearway.store import migrate
@@ -112,9 +115,9 @@ def switches(case: Case) -> Iterator[Result]:
     if why := halted_by_file(file):
         yield fault(f"the stop switch is on: {why}; no command is given to Slurm", f"rm {file}, as the daemon's user")
         return
-    kept = case.database if health is None else None
-    halted = health.halted if health is not None else told(kept and kept.halted_by)
-    stopped = health.stopped if health is not None else kept.stopped if kept is not None else ""
+    halted, stopped, paused = (
+        _stored_switches(case) if health is None else (health.halted, health.stopped, health.paused)
+    )
     if halted:
         yield fault(f"the stop switch is on: {halted}; no command is given to Slurm", "clearway unhalt")
     elif stopped:
@@ -123,7 +126,7 @@ def switches(case: Case) -> Iterator[Result]:
         yield fault(
             f"no cycle has succeeded for {health.last_cycle_age_s:.0f} s", "journalctl -u clearway -n 50 says why"
         )
-    elif health.paused if health is not None else kept is not None and kept.paused:
+    elif paused:
         yield advice("it is paused: nothing new is begun", "clearway resume")
     elif health is not None and health.mode != case.config.daemon.mode:
         yield advice(
@@ -132,6 +135,12 @@ def switches(case: Case) -> Iterator[Result]:
         )
     else:
         yield ok("nothing is halted or paused")
+
+
+def _stored_switches(case: Case) -> tuple[str, str, bool]:
+    """Why it is halted and stopped, and whether it is paused."""
+    kept = case.database
+    return (told(kept.halted_by), kept.stopped, kept.paused) if kept is not None else ("", "", False)
 
 
 def wake_file(case: Case) -> Result | None:
@@ -201,3 +210,62 @@ def prometheus(case: Case) -> Result:
             f"the target must be this daemon's address ({case.config.api.url}), which Prometheus must reach",
         )
     return ok(f"{address} scrapes {len(found)} daemon{'s' * (len(found) != 1)}")
+
+
+_MOST = 5  # findings of one sort
+_FORM = "docs/howto/promises.md says how an event asks for nodes"
+
+
+def complaints(config: Config, now: datetime) -> tuple[str, ...]:
+    """What files alone tell: why the calendar cannot be followed, one line each."""
+    file = config.promises.calendar
+    if file is None:
+        return ()
+    try:
+        return read_file(file, config.promises, now).contents.complaints
+    except ConfigError as error:
+        return (str(error),)
+
+
+def calendar(case: Case) -> Iterator[Result]:
+    """Nothing where there is none."""
+    promises, now = case.config.promises, case.now()
+    if promises.calendar is None:
+        return
+    try:
+        read = read_file(promises.calendar, promises, now)
+    except ConfigError as error:
+        yield fault(str(error), "put it right: until then no promise is made, changed or withdrawn by it")
+        return
+    yield from _events(case, promises.calendar, read.contents)
+    yield from _host(case, promises.calendar, read)
+
+
+def _events(case: Case, file: Path, found: CalendarContents) -> Iterator[Result]:
+    for each in found.complaints[:_MOST]:
+        yield fault(f"{file}: {each}", _FORM)
+    if len(found.complaints) > _MOST:
+        yield fault(f"{file}: {len(found.complaints) - _MOST} more events are not understood", _FORM)
+    if case.config.daemon.mode is Mode.OBSERVE:
+        yield advice("in observe mode nothing is promised by the calendar", 'mode = "approve" or "automatic"')
+    elif not found.complaints:
+        ahead = format_duration(case.config.promises.calendar_ahead)
+        yield ok(f"promises within {ahead}: {len(found.wanted)}")
+    sizes = {each.name: each.nodes for each in case.site.partitions}
+    for key, wish in sorted(found.wanted.items()):
+        name = wish.partition or (next(iter(sizes)) if len(sizes) == 1 else "")
+        if wish.nodes > sizes.get(name, 0):
+            there = f"has {sizes[name]} nodes" if name in sizes else "is not there" if name else "is not named"
+            yield fault(f"event {key} asks for {wish.nodes} nodes: partition {name} {there}".replace("  ", " "), _FORM)
+
+
+def _host(case: Case, file: Path, read: CalendarFile) -> Iterator[Result]:
+    """Whether the daemon, here or on another host, has followed another file."""
+    followed = case.database.calendar if case.database else None
+    if followed is None or followed.digest in ("", read.digest):
+        return
+    same = "have the same file on every host where the daemon may run"
+    if older := followed.why_older(read):
+        yield fault(f"{file} {older}", f"{same}; where it is meant: touch {file}")
+    elif followed.host != socket.gethostname():
+        yield advice(f"{file} is not the file that is followed on {followed.host}", same)

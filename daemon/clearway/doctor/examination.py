@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from clearway.config.configuration import Config
-from clearway.doctor import calendar_checks, daemon_checks, node_checks, slurm_checks, start_checks
-from clearway.doctor.case import Case
-from clearway.doctor.finding import Finding, Result, State
+from clearway.doctor import daemon_checks, node_checks, slurm_checks, start_checks
+from clearway.doctor.case import Case, Finding, Result, State
 from clearway.model.errors import ClearwayError
 
 _Found = Result | Iterator[Result] | None
@@ -77,7 +76,7 @@ ON_SITE = (
     SiteCheck("Daemon", "its disk", daemon_checks.database_disk),
     SiteCheck("Daemon", "port", daemon_checks.port),
     SiteCheck("Daemon", "tokens", daemon_checks.tokens),
-    SiteCheck("Daemon", "calendar", calendar_checks.calendar),
+    SiteCheck("Daemon", "calendar", daemon_checks.calendar),
     SiteCheck("Daemon", "stop switch", daemon_checks.switches),
     SiteCheck("Daemon", "wake file", daemon_checks.wake_file),
     SiteCheck("Daemon", "Prometheus", daemon_checks.prometheus),

@@ -5,8 +5,7 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
-from clearway.doctor.case import Case
-from clearway.doctor.finding import Result, advice, fault, ok, untried
+from clearway.doctor.case import Case, Result, advice, fault, ok, untried
 from clearway.model.errors import SlurmError
 from clearway.service.clock_watch import APART_S
 

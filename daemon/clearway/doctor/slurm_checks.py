@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from clearway import bootstrap
 from clearway.config.configuration import PreemptorRule
-from clearway.doctor.case import Case
-from clearway.doctor.finding import Result, advice, fault, ok
+from clearway.doctor.case import Case, Result, advice, fault, ok
 from clearway.model.clock import SystemClock
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, SlurmError
@@ -98,21 +97,17 @@ def names(case: Case) -> Iterator[Result]:
     """Every partition and QoS of the configuration is one of Slurm's."""
     config, site = case.config, case.site
     partitions = {each.name for each in site.partitions}
-    qos = None if site.qos is None else {each.name for each in site.qos}
     unknown = list(_unknown(_named_partitions(case), partitions, "partition"))
-    if qos is not None:
-        unknown += _unknown(_named_qos(case), qos, "QoS")
-    elif not site.accounting:
-        unknown += _unknown(_named_qos(case), set(), "QoS")
-    for key, kind, name in unknown:
-        known = sorted(partitions if kind == "partition" else qos or ())
-        yield fault(f"{key}: Slurm has no {kind} {name}", f"write one that it has: {', '.join(known[:12]) or 'none'}")
+    if site.qos is not None or not site.accounting:
+        unknown += _unknown(_named_qos(case), {each.name for each in site.qos or ()}, "QoS")
+    yield from unknown
     if not config.preemptors:
         yield fault("no [[preemptors]] rule: no job will ever be urgent", "clearway init writes a first rule")
     elif not unknown:
         yield ok("every partition and QoS of the configuration is Slurm's")
+    urgent = {name for rule in config.preemptors for name in rule.partition}
     for each in site.partitions:
-        if not each.up and any(each.name in rule.partition for rule in config.preemptors):
+        if not each.up and each.name in urgent:
             yield advice(
                 f"partition {each.name} is for urgent jobs and is not UP",
                 f"scontrol update Partition={each.name} State=UP",
@@ -211,10 +206,9 @@ def _of_rules(rules: Iterable[PreemptorRule], field: str) -> Iterator[tuple[str,
             yield f"[[preemptors]] {rule.name}".rstrip(), name
 
 
-def _unknown(named: Iterable[tuple[str, str]], known: set[str], kind: str) -> Iterator[tuple[str, str, str]]:
-    for key, name in named:
-        if name not in known:
-            yield key, kind, name
+def _unknown(named: Iterable[tuple[str, str]], known: set[str], kind: str) -> Iterator[Result]:
+    instead = f"write one that it has: {', '.join(sorted(known)[:12]) or 'none'}"
+    return (fault(f"{key}: Slurm has no {kind} {name}", instead) for key, name in named if name not in known)
 
 
 def _counted(count: int, one: str, many: str = "") -> str:

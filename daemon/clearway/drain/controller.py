@@ -14,22 +14,21 @@ from clearway.drain.request import DrainRequest, UndrainRequest, chosen_nodes, r
 from clearway.eligibility.authorization import may_not_drain
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
-from clearway.execution.node_hold import drain_number, hold_reason, not_ours_to_drain
+from clearway.execution.lifecycle import drain_number, hold_reason, not_ours_to_drain
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.progress import fresh_operation
+from clearway.execution.progress import entered, fresh_operation
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
 from clearway.model.operations import Drain, EmptiesNodes, EvictionState
 from clearway.model.orders import DrainOrder
 from clearway.model.outcome import Outcome, OutcomeCode
-from clearway.model.requests import OperatorRequest
-from clearway.model.transitions import entered
+from clearway.model.requests import Answer, OperatorRequest
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.parse.hostlist import compress
 from clearway.store.base import Store
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DrainController:
     """Takes requests about nodes. Every one may be taken again: the daemon may die between act and answer."""
 
@@ -41,8 +40,7 @@ class DrainController:
     def drain(self, request: OperatorRequest, wish: DrainRequest, context: CycleContext) -> Drain:
         """The drain that will empty the nodes, stored and not begun.
 
-        Raises:
-            DrainError: it is refused; nothing was done.
+        Raises ``DrainError``: it is refused; nothing was done.
         """
         taken = self.operations.of_request(Drain, request.request_id)
         if taken is not None:
@@ -65,8 +63,7 @@ class DrainController:
     def begin(self, order: DrainOrder, context: CycleContext) -> Drain:
         """The drain for an order that has been checked, stored and not begun.
 
-        Raises:
-            DrainError: it is refused; nothing was done.
+        Raises ``DrainError``: it is refused; nothing was done.
         """
         for eviction in self.operations.all():
             both = sorted(set(order.nodes) & set(eviction.drained_nodes))
@@ -109,11 +106,10 @@ class DrainController:
             if eviction.state.terminal and not stays and node.reason == hold_reason(eviction):
                 self.backend.undrain(node.name, node.reason)
 
-    def undrain(self, request: OperatorRequest, context: CycleContext) -> str:
+    def undrain(self, request: OperatorRequest, context: CycleContext) -> Answer:
         """Bring nodes back that a drain of this database holds; what was done.
 
-        Raises:
-            DrainError: one of them is not ours to bring back; nothing was done.
+        Raises ``DrainError``: one of them is not ours to bring back; nothing was done.
         """
         nodes = chosen_nodes(read_request(UndrainRequest, request.document).nodes, context.snapshot)
         self._check_rights(request.actor, nodes, context)
@@ -133,7 +129,8 @@ class DrainController:
                 raise DrainError(f"node {names[0]}: {error}")
             text = f"{request.actor} brought back {compress(names)}."
             self.store.add_event(number, None, context.now, text)
-        return f"brought back {compress(n for names in held.values() for n in names)}" if held else "none was drained"
+        back = compress(name for names in held.values() for name in names)
+        return Answer(sentence=f"brought back {back}" if held else "none was drained")
 
     def _of(self, number: int, names: Sequence[str]) -> EmptiesNodes:
         eviction = self.operations.find(number)

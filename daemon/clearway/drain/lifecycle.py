@@ -9,7 +9,7 @@ A node that was drained outside Clearway is neither drained again nor brought ba
 DRAIN over DRAIN would replace it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -19,8 +19,17 @@ from clearway.eligibility.permission import Cause
 from clearway.eligibility.under_way import UnderWay, under_way_for_replan
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
-from clearway.execution.lifecycle import E, Phase, call_off, close_phase, undo, watch_is_over
-from clearway.execution.node_hold import NodesLifecycle, nodes_held, nodes_with_other_reasons
+from clearway.execution.lifecycle import (
+    E,
+    NodesLifecycle,
+    Phase,
+    call_off,
+    close_phase,
+    nodes_held,
+    nodes_with_other_reasons,
+    undo,
+    watch_is_over,
+)
 from clearway.execution.planning_time import UNDER_WAY
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.operations import Drain, Preemption, PreemptionState
@@ -42,23 +51,10 @@ class DrainLifecycle(NodesLifecycle[Drain]):
         ours = () if Command.UNDRAIN in done else nodes_held(e, snapshot)
         missing, foreign = set(e.order.nodes) - set(ours), set(nodes_with_other_reasons(e, snapshot))
         if e.state is E.PLACING:
-            taken = sorted(missing & foreign)
-            if taken:
-                return undo(OutcomeCode.NODE_TAKEN, f"Node {taken[0]} has a Reason that is not Clearway's")
-            if cycle.paused:
-                return None
-            return Phase(E.PLACING, Command.DRAIN) if missing else Phase(E.PREEMPTING)
+            return _placing(missing, foreign, paused=cycle.paused)
         if e.state is E.PREEMPTING:
             # Another Reason keeps the node out of service as well; without any it takes jobs again.
-            lost = sorted(missing - foreign)
-            if lost:
-                return undo(OutcomeCode.NODE_TAKEN, f"Node {lost[0]} was brought back outside Clearway")
-            if not snapshot.unreadable and not any(snapshot.jobs_on.get(name) for name in e.order.nodes):
-                outcome = Outcome(OutcomeCode.EMPTY, "The nodes are empty")
-                return Phase(E.STARTED, event=outcome.sentence, outcome=outcome, started_at=cycle.now)
-            if e.order.deadline is not None and cycle.now > e.order.deadline and not e.late:
-                return Phase(e.state, event="The nodes were not empty by the deadline.", late=True)
-            return None
+            return _preempting(e, sorted(missing - foreign), cycle)
         if e.state is E.CANCELLING and ours:
             return Phase(e.state, Command.UNDRAIN)
         return close_phase(e, cycle.now, cycle.config.execution.watch_return, cycle.snapshot)
@@ -92,6 +88,27 @@ class DrainLifecycle(NodesLifecycle[Drain]):
         under_way = replace(under_way, avoid=frozenset(killed) | (under_way.avoid & asked))
         context = self.basis.context(cycle, under_way, counts=False)
         return plan_drain(e.order, context, self.basis.planner)
+
+
+def _placing(missing: set[str], foreign: set[str], *, paused: bool) -> Phase | None:
+    taken = sorted(missing & foreign)
+    if taken:
+        return undo(OutcomeCode.NODE_TAKEN, f"Node {taken[0]} has a Reason that is not Clearway's")
+    if paused:
+        return None
+    return Phase(E.PLACING, Command.DRAIN) if missing else Phase(E.PREEMPTING)
+
+
+def _preempting(e: Drain, lost: Sequence[str], cycle: CycleContext) -> Phase | None:
+    snapshot, deadline = cycle.snapshot, e.order.deadline
+    if lost:
+        return undo(OutcomeCode.NODE_TAKEN, f"Node {lost[0]} was brought back outside Clearway")
+    if not snapshot.unreadable and not any(snapshot.jobs_on.get(name) for name in e.order.nodes):
+        outcome = Outcome(OutcomeCode.EMPTY, "The nodes are empty")
+        return Phase(E.STARTED, event=outcome.sentence, outcome=outcome, started_at=cycle.now)
+    if deadline is not None and cycle.now > deadline and not e.late:
+        return Phase(e.state, event="The nodes were not empty by the deadline.", late=True)
+    return None
 
 
 def have_to_go(e: Drain, snapshot: ClusterSnapshot) -> dict[str, str]:

@@ -145,8 +145,7 @@ def _first(error: ValidationError) -> str:
 def chosen_nodes(text: str, snapshot: ClusterSnapshot) -> tuple[str, ...]:
     """The nodes of ``node[1-3],partition=debug,feature=gpu``: all of those together, by name.
 
-    Raises:
-        DrainError: it is no such list, or names what the cluster does not have.
+    Raises ``DrainError``: it is no such list, or names what the cluster does not have.
     """
     names: set[str] = set()
     try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from clearway.eligibility.under_way import under_way_by
-from clearway.execution.node_hold import drain_number, not_ours_to_drain
+from clearway.execution.lifecycle import drain_number, not_ours_to_drain
 from clearway.model.cluster import ClusterSnapshot, Node
 from clearway.model.operations import Drain, EvictionState, Operation, Relocation
 from clearway.model.orders import DrainOrder, RollingDrain, RollingState, Turn, TurnState
@@ -115,17 +115,18 @@ def busy_nodes(open_ones: Collection[Operation], snapshot: ClusterSnapshot) -> f
     One of their jobs leaves for an eviction already, or is about to, and would be found in the way; or jobs are being
     moved off or onto them, which gives them a Reason for a while.
     """
-    emptying = {
-        name for e in open_ones if e.started_at is None and not e.state.undoing
-        for name in e.drained_nodes
-    }  # fmt: skip
+    under_way = [e for e in open_ones if e.started_at is None and not e.state.undoing]
+    emptying = {name for e in under_way for name in e.drained_nodes}
     moving = {job.job_id for name in emptying for job in snapshot.jobs_on.get(name, ())}
     moving |= under_way_by(tuple(open_ones)).jobs
     busy = {name for job in snapshot.jobs if job.job_id in moving for name in job.nodes}
+    return frozenset(busy | _held_by_moves(open_ones, emptying, snapshot))
+
+
+def _held_by_moves(open_ones: Collection[Operation], emptying: set[str], snapshot: ClusterSnapshot) -> set[str]:
     moves = {e.eviction_id: e for e in open_ones if isinstance(e, Relocation)}
-    busy |= {name for e in moves.values() for name in emptying.intersection(e.order.nodes)}
-    busy |= {node.name for node in snapshot.nodes if drain_number(node.reason) in moves}
-    return frozenset(busy)
+    named = {name for e in moves.values() for name in emptying.intersection(e.order.nodes)}
+    return named | {node.name for node in snapshot.nodes if drain_number(node.reason) in moves}
 
 
 def finish(rolling: RollingDrain, drains: Collection[Drain], snapshot: ClusterSnapshot, now: datetime) -> RollingDrain:
@@ -193,19 +194,31 @@ def preview(
     waiting = [name for name in order.nodes if name not in missed]
     batches = []
     while waiting:
-        found: tuple[str, ...] = ()
-        while waiting and len(found) < at_once:
-            some, waiting = waiting[: at_once - len(found)], waiting[at_once - len(found) :]
-            if isinstance(plan(replace(order, nodes=(*found, *some))), NoPlan):
-                answers = {name: plan(replace(order, nodes=(name,))) for name in some}
-                missed |= {name: answer.why for name, answer in answers.items() if isinstance(answer, NoPlan)}
-            found = (*found, *(name for name in some if name not in missed))
-        together = plan(replace(order, nodes=found)) if found else None
+        nodes, waiting = _next_together(order, waiting, at_once, plan, missed)
+        together = plan(replace(order, nodes=nodes)) if nodes else None
         if isinstance(together, DrainPlan):
-            batches.append(Batch(found, len(together.leaving), float(together.chosen.checkpoint_s or 0.0)))
+            batches.append(Batch(nodes, len(together.leaving), float(together.chosen.checkpoint_s or 0.0)))
         elif together is not None:
-            missed |= dict.fromkeys(found, together.why)
+            missed |= dict.fromkeys(nodes, together.why)
     return Preview(tuple(batches), tuple(sorted(missed.items())))
+
+
+def _next_together(
+    order: DrainOrder,
+    waiting: list[str],
+    at_once: int,
+    plan: Callable[[DrainOrder], DrainPlan | NoPlan],
+    missed: dict[str, str],
+) -> tuple[tuple[str, ...], list[str]]:
+    """The nodes that would be emptied next, and those that wait still; ``missed`` gets those that cannot be emptied."""
+    found: tuple[str, ...] = ()
+    while waiting and len(found) < at_once:
+        some, waiting = waiting[: at_once - len(found)], waiting[at_once - len(found) :]
+        if isinstance(plan(replace(order, nodes=(*found, *some))), NoPlan):
+            answers = {name: plan(replace(order, nodes=(name,))) for name in some}
+            missed |= {name: answer.why for name, answer in answers.items() if isinstance(answer, NoPlan)}
+        found = (*found, *(name for name in some if name not in missed))
+    return found, waiting
 
 
 def progress(rolling: RollingDrain) -> str:

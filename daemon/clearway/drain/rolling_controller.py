@@ -25,7 +25,7 @@ from clearway.drain.rolling import (
 )
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
-from clearway.execution.node_hold import not_ours_to_drain
+from clearway.execution.lifecycle import not_ours_to_drain
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.quarantine import Quarantine
 from clearway.model.cluster import ClusterSnapshot
@@ -35,11 +35,11 @@ from clearway.model.operations import Drain, Operation
 from clearway.model.orders import RollingDrain, RollingState, Turn, TurnState
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.report import Subject
-from clearway.model.requests import OperatorRequest
+from clearway.model.requests import Answer, OperatorRequest
 from clearway.store.base import Store
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RollingController:
     """Takes such orders and carries them on. Every step may be taken again."""
 
@@ -51,11 +51,7 @@ class RollingController:
     emit: Emit
 
     def order(self, request: OperatorRequest, wish: DrainRequest, context: CycleContext) -> RollingDrain:
-        """The order, stored and not begun.
-
-        Raises:
-            DrainError: it is refused; nothing was done.
-        """
+        """The order, stored and not begun. Raises ``DrainError``: it is refused; nothing was done."""
         open_ones = self.operations.rolling_drains()
         taken = [each for each in open_ones if each.order.request_id == request.request_id]
         if taken:
@@ -69,11 +65,10 @@ class RollingController:
         made = RollingDrain(rolling_id=0, order=order, at_once=wish.rolling or 1, turns=turns, created_at=context.now)
         return self.operations.create_rolling_drain(made)
 
-    def cancel(self, request: OperatorRequest) -> None:
+    def cancel(self, request: OperatorRequest, _: CycleContext) -> Answer:
         """Begin nothing more, and call off what is not empty yet. Nodes that are empty stay drained.
 
-        Raises:
-            RequestError: it is refused; nothing was done.
+        Raises ``RequestError``: it is refused; nothing was done.
         """
         rolling = None if request.rolling_id is None else self.store.rolling_drain(request.rolling_id)
         if rolling is None:
@@ -81,6 +76,7 @@ class RollingController:
         if rolling.state is not RollingState.UNDER_WAY:
             raise RequestError(f"rolling drain {rolling.rolling_id} is {rolling.state.value}")
         self._stop(rolling, f"Cancelled by {request.actor}")
+        return Answer(sentence="cancelled")
 
     def leave_out(self, drain: Operation, why: str) -> None:
         """An operator cancels one of its drains: its nodes are not tried once more."""

@@ -11,12 +11,11 @@ and measurements on 22.05.8 (docs/explanation/limits.md).
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from clearway.eligibility.limit_amounts import Asked, held, limit_name
 from clearway.eligibility.partitions import partition_holds_back
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.limits import Association, Cap, Caps, LimitKind, Limits, Qos
@@ -59,6 +58,103 @@ class Later:
     @cached_property
     def counted(self) -> tuple[Job, ...]:
         return tuple(job for job in self.snapshot.jobs if job.state in _COUNTS)
+
+
+def held(job: Job, resource: str) -> int:
+    """What the job has of a resource, or asks for, on all of its nodes; ``billing`` as if it was its processors."""
+    if resource == "jobs":
+        return 1
+    if resource in ("cpu", "billing"):
+        return job.cpus
+    if resource == "mem":
+        return job.memory_mib * job.num_nodes
+    if resource == "node":
+        return job.num_nodes
+    return job.num_nodes * _gpus_of(job.gpus or (), resource)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the job would be given: whole nodes where it asks for them, as far as the nodes are chosen."""
+
+    job: Job
+    nodes: Sequence[Node]  # of all tasks together
+    tasks: int  # of an array; of what the job asks for each has as much
+    weighted: bool
+
+    @property
+    def node_names(self) -> frozenset[str]:
+        return frozenset(node.name for node in self.nodes)
+
+    @property
+    def minutes(self) -> float:
+        return math.inf if self.job.time_limit_s is None else self.job.time_limit_s / 60
+
+    def in_all(self, resource: str, of_each: float) -> float:
+        """Of all tasks; of a node that tasks share Slurm counts one."""
+        if resource != "node":
+            return self.tasks * of_each
+        if self.nodes:
+            return len(self.nodes)
+        return self.tasks * of_each if self.job.exclusive else of_each
+
+    def of(self, resource: str) -> float | None:
+        """Of one task; None where it is not known."""
+        job = self.job
+        if resource == "wall":
+            return self.minutes
+        if resource == "billing" and self.weighted:
+            return None
+        if not resource.startswith("gres/gpu") and resource not in ("jobs", "cpu", "billing", "mem", "node"):
+            kind, _, name = resource.partition("/")
+            named = job.gres if kind == "gres" else job.licenses
+            return None if name.partition(":")[0] in named else 0
+        asked = held(job, resource)
+        return self._of_whole_nodes(resource, asked) if job.exclusive and self.nodes else asked
+
+    def _of_whole_nodes(self, resource: str, asked: int) -> int:
+        cpus = self._on_nodes(node.cpus for node in self.nodes)
+        if resource in ("cpu", "billing"):
+            return max(asked, cpus)
+        if resource == "mem":  # so much for each processor, or for each node: Slurm does not tell which
+            most = self._on_nodes(node.memory_mib for node in self.nodes)
+            return max(asked, min(most, math.ceil(asked * cpus / max(self.job.cpus, 1))))
+        if resource.startswith("gres/gpu"):
+            return max(asked, self._on_nodes(_gpus_of(node.gpus, resource) for node in self.nodes))
+        return asked
+
+    def _on_nodes(self, of_each_node: Iterable[int]) -> int:
+        """What a task has of what the nodes have."""
+        return math.ceil(sum(of_each_node) / self.tasks)
+
+
+def _gpus_of(gpus: Iterable[tuple[str, int]], resource: str) -> int:
+    """Of the type that the resource names, if it names one."""
+    _, _, gpu_type = resource.removeprefix("gres/gpu").partition(":")
+    return sum(count for name, count in gpus if gpu_type in ("", name))
+
+
+def limit_name(kind: LimitKind, resource: str, *, of_qos: bool) -> str:
+    """The limit as sacctmgr takes it: "GrpTRES=cpu"."""
+    if resource == "jobs":
+        per = {LimitKind.GROUP: "GrpJobs", LimitKind.ACCOUNT: "MaxJobsPerAccount"}
+        return per.get(kind, "MaxJobsPerUser" if of_qos else "MaxJobs")
+    if resource == "wall":
+        return "GrpWall" if kind is LimitKind.GROUP else "MaxWall"
+    words = {
+        LimitKind.GROUP: "GrpTRES",
+        LimitKind.USER: "MaxTRESPerUser",
+        LimitKind.ACCOUNT: "MaxTRESPerAccount",
+        LimitKind.JOB: "MaxTRESPerJob",
+        LimitKind.NODE: "MaxTRESPerNode",
+        LimitKind.LEAST: "MinTRES",
+        LimitKind.GROUP_MINUTES: "GrpTRESMins",
+        LimitKind.GROUP_RUN_MINUTES: "GrpTRESRunMins",
+        LimitKind.USER_RUN_MINUTES: "MaxTRESRunMinsPerUser",
+        LimitKind.ACCOUNT_RUN_MINUTES: "MaxTRESRunMinsPerAccount",
+        LimitKind.JOB_MINUTES: "MaxTRESMinsPerJob",
+    }
+    return f"{words[kind]}={resource}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +247,7 @@ def _first_that_binds(
         for key, cap in sorted(scope.caps.items()):
             if key in set_by_qos:
                 continue
-            if why := _binds(scope, *key, cap, later, asked, safe=limits.safe):
+            if why := _Limit(scope, *key, cap).binds(later, asked, safe=limits.safe):
                 return why
         if scope.of_qos:
             set_by_qos |= scope.caps.keys()
@@ -217,63 +313,78 @@ def _below(name: str, parents: Mapping[str, str]) -> Callable[[Job], bool]:
     return counts
 
 
-def _binds(scope: _Scope, kind: LimitKind, resource: str, cap: Cap, later: Later, asked: Asked, *, safe: bool) -> str:
-    """Why this limit would hold the job back; empty where it would not."""
-    if resource.startswith(_NEVER_ASKED):
-        return ""
-    name = f"{scope.name} has the limit {limit_name(kind, resource, of_qos=scope.of_qos)}={cap.limit}"
-    wants = asked.of(resource)
-    if wants is None:
-        return f"{name}, and how much of it the job would take is not known"
-    if resource == "wall" and kind is LimitKind.GROUP:
-        return f"{name}, and {cap.used} minutes are used up" if cap.used >= cap.limit else ""
-    if kind in _IN_USE:
-        used = _used_later(resource, cap, scope.counts[kind], later, asked)
-        wants = asked.in_all(resource, wants)
-        told = f"{name}; others would have {used} in use, and the job asks for {_amount(wants)} more"
-        return told if used + wants > cap.limit else ""
-    if kind in _IN_MINUTES:
-        tasks = 1 if kind is LimitKind.JOB_MINUTES else asked.tasks
-        minutes = tasks * wants * asked.minutes if wants else 0.0
-        return _binds_in_minutes(name, kind, cap, minutes, scope, resource, safe=safe)
-    if kind is LimitKind.NODE:
-        wants = math.ceil(wants / max(asked.job.num_nodes, 1))
-    # A job on whole nodes will be given more than it asks for, perhaps enough.
-    least = kind is LimitKind.LEAST and (asked.nodes or not asked.job.exclusive)
-    binds = wants < cap.limit if least else wants > cap.limit and kind is not LimitKind.LEAST
-    return f"{name}, and the job asks for {_amount(wants)}" if binds else ""
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """One limit of a scope: how much of a resource, and in which way it is counted."""
 
+    scope: _Scope
+    kind: LimitKind
+    resource: str
+    cap: Cap
 
-def _binds_in_minutes(
-    name: str, kind: LimitKind, cap: Cap, minutes: float, scope: _Scope, resource: str, *, safe: bool
-) -> str:
-    """``minutes`` are those of the job within its time limit. What leaves is not taken off: it had its share."""
-    used = 0 if kind is LimitKind.JOB_MINUTES else cap.used
-    if kind is LimitKind.GROUP_MINUTES:
-        if cap.used >= cap.limit:
-            return f"{name}, which is used up"
-        used += scope.run_minutes.get(resource, 0)
-        if not safe:
+    def binds(self, later: Later, asked: Asked, *, safe: bool) -> str:
+        """Why this limit would hold the job back; empty where it would not."""
+        if self.resource.startswith(_NEVER_ASKED):
             return ""
-    return f"{name}; {used} are in use, and the job asks for {_amount(minutes)}" if used + minutes > cap.limit else ""
+        name = limit_name(self.kind, self.resource, of_qos=self.scope.of_qos)
+        why = self._exceeded(later, asked, safe=safe)
+        return f"{self.scope.name} has the limit {name}={self.cap.limit}{why}" if why else ""
+
+    def _exceeded(self, later: Later, asked: Asked, *, safe: bool) -> str:
+        """What follows the name of the limit in the sentence that says why it binds."""
+        wants, cap = asked.of(self.resource), self.cap
+        if wants is None:
+            return ", and how much of it the job would take is not known"
+        if self.resource == "wall" and self.kind is LimitKind.GROUP:
+            return f", and {cap.used} minutes are used up" if cap.used >= cap.limit else ""
+        if self.kind in _IN_USE:
+            used, wants = self._used_later(later, asked), asked.in_all(self.resource, wants)
+            told = f"; others would have {used} in use, and the job asks for {_amount(wants)} more"
+            return told if used + wants > cap.limit else ""
+        if self.kind in _IN_MINUTES:
+            tasks = 1 if self.kind is LimitKind.JOB_MINUTES else asked.tasks
+            return self._minutes_exceeded(tasks * wants * asked.minutes if wants else 0.0, safe=safe)
+        return self._exceeded_by_one_job(wants, asked)
+
+    def _exceeded_by_one_job(self, wants: float, asked: Asked) -> str:
+        if self.kind is LimitKind.NODE:
+            wants = math.ceil(wants / max(asked.job.num_nodes, 1))
+        # A job on whole nodes will be given more than it asks for, perhaps enough.
+        least = self.kind is LimitKind.LEAST and (asked.nodes or not asked.job.exclusive)
+        limit = self.cap.limit
+        binds = wants < limit if least else wants > limit and self.kind is not LimitKind.LEAST
+        return f", and the job asks for {_amount(wants)}" if binds else ""
+
+    def _minutes_exceeded(self, minutes: float, *, safe: bool) -> str:
+        """``minutes`` are those of the job within its time limit. What leaves is not taken off: it had its share."""
+        cap, used = self.cap, 0 if self.kind is LimitKind.JOB_MINUTES else self.cap.used
+        if self.kind is LimitKind.GROUP_MINUTES:
+            if cap.used >= cap.limit:
+                return ", which is used up"
+            used += self.scope.run_minutes.get(self.resource, 0)
+            if not safe:
+                return ""
+        return f"; {used} are in use, and the job asks for {_amount(minutes)}" if used + minutes > cap.limit else ""
+
+    def _used_later(self, later: Later, asked: Asked) -> int:
+        """What others will have in use: never less than the jobs that stay are known to have."""
+        counts = self.scope.counts[self.kind]
+        mine = [job for job in later.counted if counts(job)]
+        staying = [job for job in mine if job.job_id not in later.leaving]
+        coming = [(job, nodes) for job, nodes in later.coming if counts(job)]
+        if self.resource == "node":
+            seen = _nodes_of(mine)
+            stay = _nodes_of(staying) | {name for _, nodes in coming for name in nodes}
+            shared = len(asked.node_names & stay)  # counted once, and asked for as well
+            return len(stay) + max(0, self.cap.used - len(seen)) - shared
+        stays = sum(held(job, self.resource) for job in staying)
+        leaves = sum(held(job, self.resource) for job in mine) - stays
+        return max(self.cap.used - leaves, stays) + sum(held(job, self.resource) for job, _ in coming)
+
+
+def _nodes_of(jobs: Iterable[Job]) -> set[str]:
+    return {name for job in jobs for name in job.nodes}
 
 
 def _amount(value: float) -> str:
     return "no end" if math.isinf(value) else f"{value:.0f}"
-
-
-def _used_later(resource: str, cap: Cap, counts: Callable[[Job], bool], later: Later, asked: Asked) -> int:
-    """What others will have in use: never less than the jobs that stay are known to have."""
-    mine = [job for job in later.counted if counts(job)]
-    staying = [job for job in mine if job.job_id not in later.leaving]
-    coming = [(job, nodes) for job, nodes in later.coming if counts(job)]
-    if resource == "node":
-        seen = {name for job in mine for name in job.nodes}
-        stay = {name for job in staying for name in job.nodes} | {name for _, nodes in coming for name in nodes}
-        new = asked.node_names - stay if asked.node_names else frozenset[str]()
-        shared = len(asked.node_names) - len(new)  # counted once, and asked for as well
-        return len(stay) + max(0, cap.used - len(seen)) - shared
-    of_each = {job.job_id: held(job, resource) for job in mine}
-    stays = sum(of_each[job.job_id] for job in staying)
-    leaves = sum(of_each.values()) - stays
-    return max(cap.used - leaves, stays) + sum(held(job, resource) for job, _ in coming)

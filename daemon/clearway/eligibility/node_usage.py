@@ -8,13 +8,13 @@ Slurm tells a job's processors in all. How a certain job of several nodes has th
 its nodes has no other job of several nodes: two uneven ones can hide each other in the sums.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Self
 
-from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node, Spread, only_gpus
 from clearway.model.problem import Amounts, gres_kind
 
 
@@ -121,6 +121,9 @@ class FreeCapacity:
         return True
 
 
+Gpus = tuple[tuple[str, int], ...]  # by type
+
+
 def sum_of(amounts: Iterable[Amounts]) -> Amounts:
     """All of these together."""
     cores = memory_mib = 0
@@ -132,37 +135,155 @@ def sum_of(amounts: Iterable[Amounts]) -> Amounts:
     return Amounts(cores, memory_mib, _by_type(gpus.items()))
 
 
-def _gpus_by_job(node: Node, jobs: Sequence[Job]) -> dict[str, tuple[tuple[str, int], ...]] | None:
+def _gpus_by_job(node: Node, jobs: Sequence[Job]) -> dict[str, Gpus] | None:
     """By type; one that asked for any type has what the others leave of those in use, where that is of one type."""
-    if node.gpus and node.alloc_gpus is None:
+    asked = _gpus_asked(node, jobs)
+    if asked is None:
         return None
-    used = dict(node.alloc_gpus or ())
-    found: dict[str, list[tuple[str, int]]] = {job.job_id: [] for job in jobs}
-    left = Counter(used)
-    untyped: dict[str, list[tuple[Job, int]]] = {}  # by kind of resource
     plain = {name for name, _ in node.gpus if name == gres_kind(name)}
-    for job in jobs:
-        # Slurm gives whole nodes with all their GPUs, asked for or not (measured).
-        asked = [each for each in node.gpus if each[0] in used] if job.exclusive else job.gpus
-        if asked is None:
-            return None
-        for name, count in asked:
-            if name == gres_kind(name) and name not in plain:
-                untyped.setdefault(name, []).append((job, count))
-            else:
-                found[job.job_id].append((name, count))
-                left[name] -= count
-    for kind, those in untyped.items():
-        types = [(name, count) for name, count in left.items() if count and gres_kind(name) == kind]
-        if len(those) == 1:
-            found[those[0][0].job_id] += types
-        elif len(types) == 1:
-            for job, count in those:
-                found[job.job_id].append((types[0][0], count))
+    left = Counter(dict(node.alloc_gpus or ()))
+    found: dict[str, list[tuple[str, int]]] = {job_id: [] for job_id in asked}
+    untyped: dict[str, list[tuple[str, int]]] = {}  # by kind of resource: job and number
+    for job_id, name, count in ((job_id, *each) for job_id, gpus in asked.items() for each in gpus):
+        if name == gres_kind(name) and name not in plain:
+            untyped.setdefault(name, []).append((job_id, count))
         else:
-            return None
+            found[job_id].append((name, count))
+            left[name] -= count
+    shares = _of_any_type(untyped, left)
+    if shares is None:
+        return None
+    for job_id, share in shares:
+        found[job_id].append(share)
     return {job_id: _by_type(each) for job_id, each in found.items()}
 
 
-def _by_type(gpus: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+def _of_any_type(
+    untyped: Mapping[str, Sequence[tuple[str, int]]], left: Mapping[str, int]
+) -> list[tuple[str, tuple[str, int]]] | None:
+    """Jobs that asked for no type, and what each has of what is left; None where that is not known."""
+    shares: list[tuple[str, tuple[str, int]]] = []
+    for kind, those in untyped.items():
+        rest = [(name, count) for name, count in left.items() if count and gres_kind(name) == kind]
+        if len(those) == 1:
+            shares += [(those[0][0], each) for each in rest]
+        elif len(rest) == 1:
+            shares += [(job_id, (rest[0][0], count)) for job_id, count in those]
+        else:
+            return None
+    return shares
+
+
+def _gpus_asked(node: Node, jobs: Iterable[Job]) -> dict[str, Gpus] | None:
+    """By job; Slurm gives whole nodes with all their GPUs, asked for or not (measured)."""
+    if node.gpus and node.alloc_gpus is None:
+        return None
+    used = dict(node.alloc_gpus or ())
+    all_used = tuple(each for each in node.gpus if each[0] in used)
+    asked: dict[str, Gpus] = {}
+    for job in jobs:
+        gpus = all_used if job.exclusive else job.gpus
+        if gpus is None:
+            return None
+        asked[job.job_id] = gpus
+    return asked
+
+
+def _by_type(gpus: Iterable[tuple[str, int]]) -> Gpus:
     return tuple(sorted((name, count) for name, count in gpus if count))
+
+
+def with_least_nodes(jobs: Iterable[Job], nodes: Sequence[Node]) -> list[Job]:
+    """How many nodes a waiting job takes at least, where it leaves their number open. Pure.
+
+    Of ``-n 64`` or ``--gpus=8`` Slurm tells one node as the least. The least that can hold the job follows from what
+    its nodes have: processors, memory and generic resources of the largest node of its partitions. The job is planned
+    for on so many nodes, with an even share of its tasks and GPUs on each; Slurm takes any split that fits (measured).
+
+    Cost: O(nodes), and for each waiting job the number of unlike nodes in its partitions.
+
+    The same jobs; those that wait and cannot have as few nodes as Slurm tells have the number that they can.
+    """
+    kinds = node_kinds(nodes)
+    return [job_with_least_nodes(job, kinds) for job in jobs]
+
+
+NodeKinds = Mapping[str, tuple[Amounts, ...]]  # what the unlike nodes of a partition have, by its name
+
+
+def node_kinds(nodes: Iterable[Node]) -> NodeKinds:
+    """The same for the same nodes in any order."""
+    alike = {(node.partitions, node.cpus, node.memory_mib, node.gpus): node for node in nodes}
+    kinds: dict[str, set[Amounts]] = defaultdict(set)
+    for node in alike.values():
+        for name in node.partitions:
+            kinds[name].add(amounts_of(node))
+    return {
+        name: tuple(sorted(found, key=lambda has: (has.cores, has.memory_mib, has.gpus)))
+        for name, found in kinds.items()
+    }
+
+
+def job_with_least_nodes(job: Job, kinds: NodeKinds) -> Job:
+    """See ``with_least_nodes``."""
+    if job.state is not JobState.PENDING or job.spread is None:
+        return job
+    return _spread(job, job.spread, [has for name in job.partitions for has in kinds.get(name, ())])
+
+
+def _spread(job: Job, spread: Spread, kinds: Sequence[Amounts]) -> Job:
+    counts = [count for has in kinds if (count := _least(job, spread, has))]
+    nodes = max(job.num_nodes, min(counts, default=0))
+    if nodes == job.num_nodes and not (nodes and spread.cpus_per_gpu):
+        return job
+    return replace(
+        job,
+        num_nodes=nodes,
+        cpus=max(job.cpus, spread.cpus_for_gpus(nodes)),
+        memory_mib=_memory_mib(job, spread, nodes, max((has.memory_mib for has in kinds), default=0)),
+        gpus=spread.gpus_on_each(nodes),
+        even_cpus=spread.cpus_on_each(nodes),
+    )
+
+
+def _memory_mib(job: Job, spread: Spread, nodes: int, most: int) -> int:
+    """Memory on each node, of which one has ``most``."""
+    if spread.memory_per_gpu_mib and not spread.per_socket:
+        return spread.memory_on_each(nodes)
+    told = job.memory_mib
+    if told > most:  # no node has it, so it is that of all tasks
+        told = ceil(told * job.num_nodes / nodes)
+    # Slurm 22.05 does not count processors of GPUs, nor the memory that comes with each. Whether it is memory of
+    # processors or of nodes is not told.
+    cpus = spread.cpus_for_gpus(nodes)
+    return told if cpus <= job.cpus else max(told, min(most, ceil(told * cpus / max(job.cpus, 1))))
+
+
+def _least(job: Job, spread: Spread, has: Amounts) -> int:
+    """So many nodes of this kind can hold the job; 0: no number of them can."""
+    if any(has.gpus_of(name) < count for name, count in spread.gpus_per_node) or not has.cores:
+        return 0
+    # What is asked for in all, and what one node has of it.
+    needs = [(max(job.cpus, spread.cpus_for_gpus(job.num_nodes)), has.cores)]
+    per_node = dict(spread.gpus_per_node)
+    needs += [(count, per_node.get(name, has.gpus_of(name))) for name, count in spread.gpus_per_job]
+    # With fewer processors than tasks the job overcommits them.
+    fit = [has.cores // spread.cpus_per_task] if spread.cpus_per_task and job.cpus >= spread.tasks else []
+    fit += [has.gpus_of(name) // count for name, count in spread.gpus_per_task]
+    if spread.cpus_per_gpu:
+        gpus = has.cores // spread.cpus_per_gpu  # that have their processors
+        of_node, of_job, of_task = map(only_gpus, (spread.gpus_per_node, spread.gpus_per_job, spread.gpus_per_task))
+        if gpus < max(of_node, of_task, min(of_job, 1)):
+            return 0
+        needs += [(of_job, gpus)] if of_job else []
+        fit += [gpus // of_task] if of_task else []
+    needs += [(spread.tasks, min(fit))] if fit else []
+    if job.memory_mib > has.memory_mib > 0:
+        needs.append((job.memory_mib * job.num_nodes, has.memory_mib))
+    return _enough(needs)
+
+
+def _enough(needs: Iterable[tuple[int, int]]) -> int:
+    """Nodes that have all that is asked for, by what one of them has; 0 where one has nothing of something."""
+    known = list(needs)
+    return max(ceil(asked / has) for asked, has in known) if all(has for _, has in known) else 0

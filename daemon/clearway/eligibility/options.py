@@ -3,7 +3,7 @@
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.urgent import is_eternal
 from clearway.estimates.checkpoint_load import shared_bandwidth
-from clearway.estimates.costs import end_ready_s, lost_work_node_s, preemption_options, why_no_checkpoint
+from clearway.estimates.costs import CostBasis, end_ready_s, lost_work_node_s, preemption_options, why_no_checkpoint
 from clearway.estimates.learning import key_of
 from clearway.estimates.run_times import run_key
 from clearway.model.claims import read_claims
@@ -21,19 +21,17 @@ def options_for(
     begins. No checkpoint is asked for twice in vain.
     """
     memories_mib = [node.memory_mib for name in job.nodes if (node := context.snapshot.node_by_name.get(name))]
-    return preemption_options(
-        job,
-        read_claims(job)[0],
-        context.now,
-        context.config.costs,
-        max(memories_mib, default=0),
-        kill=kill,
-        requeueable=job.can_be_requeued and job.job_id not in context.under_way.avoid,
+    by = CostBasis(
+        now=context.now,
+        costs=context.config.costs,
         history=context.history,
         actions=context.actions,
         shared_mib_s=shared_bandwidth(context.config) if shared else None,
         later_s=later_s,
     )
+    requeueable = job.can_be_requeued and job.job_id not in context.under_way.avoid
+    memory_mib = max(memories_mib, default=0)
+    return preemption_options(job, read_claims(job)[0], by, memory_mib, kill=kill, requeueable=requeueable)
 
 
 def may_kill(job: Job, context: PlanningContext, max_loss_s: float | None = None) -> bool:

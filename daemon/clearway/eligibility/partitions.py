@@ -23,29 +23,43 @@ def partition_holds_back(job: Job, partition: Partition, qos_flags: frozenset[st
     name, above = f"partition {partition.name}", qos_flags or frozenset()
     if partition.state.upper() not in _STARTS:
         return f"{name} is {partition.state}"
-    if partition.max_nodes is not None and job.num_nodes > partition.max_nodes and "partitionmaxnodes" not in above:
-        return f"{name} has the limit MaxNodes={partition.max_nodes}, and the job asks for {job.num_nodes}"
-    if job.num_nodes < partition.min_nodes and "partitionminnodes" not in above:
-        return f"{name} has the limit MinNodes={partition.min_nodes}, and the job asks for {job.num_nodes}"
+    exceeded = (
+        f"{name} has the limit {limit}, and the job asks for {asks}"
+        for flag, limit, binds, asks in _limits(job, partition)
+        if binds and flag not in above
+    )
+    return next(exceeded, "") or next(_shuts_out(job, partition, limits), "")
+
+
+def _limits(job: Job, partition: Partition) -> tuple[tuple[str, str, bool, object], ...]:
+    """The flag of a QoS that is above a limit ("" for none), the limit, whether it binds, and what the job asks for."""
     limit_s = inf if job.time_limit_s is None else job.time_limit_s
-    if partition.max_time_s is not None and limit_s > partition.max_time_s and "partitiontimelimit" not in above:
-        asks = "no time limit" if job.time_limit_s is None else f"{job.time_limit_s / 60:.0f} minutes"
-        return f"{name} has the limit MaxTime of {partition.max_time_s / 60:.0f} minutes, and the job asks for {asks}"
-    most, cpus = partition.max_cpus_per_node, max(job.cpus_per_node, job.even_cpus)
-    if most is not None and cpus > most:
-        return f"{name} has the limit MaxCPUsPerNode={most}, and the job asks for {cpus}"
-    if partition.max_memory_mib is not None and job.memory_mib > partition.max_memory_mib:
-        return f"{name} has the limit MaxMemPerNode={partition.max_memory_mib}, and the job asks for {job.memory_mib}"
-    return next(_shuts_out(job, partition, limits), "")
+    asks = "no time limit" if job.time_limit_s is None else f"{limit_s / 60:.0f} minutes"
+    most_s, cpus = partition.max_time_s, max(job.cpus_per_node, job.even_cpus)
+    nodes, memory_mib = job.num_nodes, job.memory_mib
+    most = f"MaxTime of {(most_s or 0) / 60:.0f} minutes"
+    return (
+        ("partitionmaxnodes", f"MaxNodes={partition.max_nodes}", _above_limit(nodes, partition.max_nodes), nodes),
+        ("partitionminnodes", f"MinNodes={partition.min_nodes}", nodes < partition.min_nodes, nodes),
+        ("partitiontimelimit", most, _above_limit(limit_s, most_s), asks),
+        ("", f"MaxCPUsPerNode={partition.max_cpus_per_node}", _above_limit(cpus, partition.max_cpus_per_node), cpus),
+        (
+            "",
+            f"MaxMemPerNode={partition.max_memory_mib}",
+            _above_limit(memory_mib, partition.max_memory_mib),
+            memory_mib,
+        ),
+    )
+
+
+def _above_limit(asked: float, most: float | None) -> bool:
+    return most is not None and asked > most
 
 
 def _shuts_out(job: Job, partition: Partition, limits: Limits) -> Iterator[str]:
     """Why the partition does not admit the job, whatever it asks for."""
-    name, allowed = f"partition {partition.name}", partition.allow_accounts
-    above = {job.account, *_above(job.account, limits)}
-    admitted = above if limits.sub_accounts else {job.account}
-    denied = {job.account} if limits.sub_accounts is False else above
-    if (allowed is not None and admitted.isdisjoint(allowed)) or not denied.isdisjoint(partition.deny_accounts):
+    name = f"partition {partition.name}"
+    if not _admits_account(job.account, partition, limits):
         yield f"{name} does not allow account {job.account}"
     if (partition.allow_qos is not None and job.qos not in partition.allow_qos) or job.qos in partition.deny_qos:
         yield f"{name} does not allow QoS {job.qos}"
@@ -61,6 +75,15 @@ def _shuts_out(job: Job, partition: Partition, limits: Limits) -> Iterator[str]:
     # Of a job that names no other one Slurm has looked.
     if partition.allow_alloc_nodes and len(job.partitions) > 1:
         yield f"{name} takes only jobs from {partition.allow_alloc_nodes}, and where this one came from is not known"
+
+
+def _admits_account(account: str, partition: Partition, limits: Limits) -> bool:
+    """Releases differ in whether an account stands for those below it (``limits.sub_accounts``)."""
+    above = {account, *_above(account, limits)}
+    admitted = above if limits.sub_accounts else {account}
+    denied = {account} if limits.sub_accounts is False else above
+    allowed = partition.allow_accounts is None or not admitted.isdisjoint(partition.allow_accounts)
+    return allowed and denied.isdisjoint(partition.deny_accounts)
 
 
 def _above(account: str, limits: Limits) -> Iterator[str]:

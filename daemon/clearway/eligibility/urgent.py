@@ -10,15 +10,19 @@ from clearway.model.cluster import Job
 
 def matching_rule(job: Job, rules: Sequence[PreemptorRule]) -> PreemptorRule | None:
     """The first rule that makes this job a preemptor."""
-    claims, _ = read_claims(job)
     for rule in rules:
         if (
             is_of(rule, job.partitions, job.qos, job.account, job.user)
             and (not rule.job_name or any(fnmatchcase(job.name, pattern) for pattern in rule.job_name))
-            and (not rule.comment or (claims is not None and claims.max_delay_s is not None))
+            and (not rule.comment or _claims_delay(job))
         ):
             return rule
     return None
+
+
+def _claims_delay(job: Job) -> bool:
+    claims, _ = read_claims(job)
+    return claims is not None and claims.max_delay_s is not None
 
 
 def is_of(rule: PreemptorRule, partitions: Sequence[str], qos: str, account: str, user: str) -> bool:

@@ -7,6 +7,7 @@ waited for as well. What was measured (``clearway.estimates.learning``) comes be
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from clearway.config.configuration import CostsConfig
@@ -107,48 +108,43 @@ def return_node_s(job: Job, restart_s: float, costs: CostsConfig, history: Histo
     return round(nodes * (costs.queueing_weight * history.queueing_s(nodes) + costs.restart_weight * restart_s))
 
 
-def preemption_options(
-    job: Job,
-    claims: Claims | None,
-    now: datetime,
-    costs: CostsConfig,
-    node_memory_mib: int,
-    *,
-    kill: bool,
-    requeueable: bool,
-    history: History = NO_HISTORY,
-    actions: Mapping[str, Action] = BY_ITSELF,
-    shared_mib_s: float | None = None,
-    later_s: float = 0.0,
-) -> tuple[Option, ...]:
-    """The ways in which a job can be preempted; ``requeueable`` False leaves only the kill, where that is allowed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostBasis:
+    """What the costs of jobs are worked out from."""
 
-    ``shared_mib_s`` is the bandwidth that checkpoints share; None: they are written one after another. ``later_s``:
-    time that may pass before the plan begins.
-    """
+    now: datetime
+    costs: CostsConfig
+    history: History = NO_HISTORY
+    actions: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)
+    shared_mib_s: float | None = None  # that checkpoints share; None: they are written one after another
+    later_s: float = 0.0  # that may pass before the plan begins
+
+
+def preemption_options(
+    job: Job, claims: Claims | None, by: CostBasis, node_memory_mib: int = 0, *, kill: bool, requeueable: bool
+) -> tuple[Option, ...]:
+    """The ways in which a job can be preempted; ``requeueable`` False leaves only the kill, where that is allowed."""
     options: list[Option] = []
-    action = checkpoint_action(claims, actions)
-    whole = action is Action.SYS_CHECKPOINT
+    action = checkpoint_action(claims, by.actions)
     write_s = restart_s = 0.0
     if claims is not None and action is not None:
-        write_s = write_time_s(job, claims, costs, node_memory_mib, history, whole=whole)
-        learned_s = history.restart_s(*key_of(job, claims), job.num_nodes)
+        whole = action is Action.SYS_CHECKPOINT
+        write_s = write_time_s(job, claims, by.costs, node_memory_mib, by.history, whole=whole)
+        learned_s = by.history.restart_s(*key_of(job, claims), job.num_nodes)
         restart_s = write_s if learned_s is None else learned_s  # reading takes about as long as writing
     if kill:
         # Without a checkpoint in this run it begins as this run did, which is part of what it loses.
         start = job.start_time or job.submit_time
-        again_s = restart_s if last_checkpoint(claims, start, now) > start else 0.0
-        back = return_node_s(job, again_s, costs, history)
-        options.append(Option(Action.KILL, lost_work_node_s(job, claims, now), return_node_s=back))
-    if requeueable and action is not None:
-        seconds = app_checkpoint_s(job, claims, now, write_s, history, later_s)
-        if seconds is not None:
-            back = return_node_s(job, restart_s, costs, history)
-            share_s = None
-            if shared_mib_s is not None:
-                share_s = round(write_s * min(1.0, checkpoint_rate_mib_s(job, claims, costs) / shared_mib_s), 3)
-            saved = Option(action, checkpoint_s=round(seconds, 3), return_node_s=back, file_system_s=share_s)
-            options.append(saved)
+        again_s = restart_s if last_checkpoint(claims, start, by.now) > start else 0.0
+        back = return_node_s(job, again_s, by.costs, by.history)
+        options.append(Option(Action.KILL, lost_work_node_s(job, claims, by.now), return_node_s=back))
+    seconds = app_checkpoint_s(job, claims, by.now, write_s, by.history, by.later_s)
+    if requeueable and action is not None and seconds is not None:
+        share_s = None
+        if by.shared_mib_s is not None:
+            share_s = round(write_s * min(1.0, checkpoint_rate_mib_s(job, claims, by.costs) / by.shared_mib_s), 3)
+        back = return_node_s(job, restart_s, by.costs, by.history)
+        options.append(Option(action, checkpoint_s=round(seconds, 3), return_node_s=back, file_system_s=share_s))
     return tuple(options)
 
 

@@ -18,7 +18,7 @@ from clearway.config.configuration import Config, CostsConfig
 from clearway.estimates.costs import checkpoint_time_s, model_size_mib
 from clearway.estimates.learning import History, Requeued, key_of
 from clearway.estimates.run_times import RunKey, RunRecord, Runs, run_key, times_of, update_runs
-from clearway.model.claims import CLOCK_SKEW, CheckpointHow, Claims, checkpointed_since, failed_since, read_claims
+from clearway.model.claims import CLOCK_SKEW, CheckpointHow, Claims, SaveReport, read_claims, save_report
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.events import Emit, ignore
 from clearway.model.operations import Operation, Preemption, PreemptionState
@@ -172,23 +172,19 @@ def checkpoint_record(
     ``seen`` is the job in the newest snapshot, None when there is none or Slurm has forgotten the job; ``latest`` is
     when its nodes had to begin to empty.
     """
-    asked, waited_on = before.asked_at, after.state is PreemptionState.CHECKPOINTING and after.asked_at is not None
-    if before.state is not PreemptionState.CHECKPOINTING or asked is None or waited_on:
+    asked, waits_on = before.asked_at, after.state is PreemptionState.CHECKPOINTING and after.asked_at is not None
+    if before.state is not PreemptionState.CHECKPOINTING or asked is None or waits_on:
         return None
-    chosen, _ = read_claims(before.job)  # as the prediction was made from
-    told = (read_claims(seen, before.job)[0] if seen is not None else None) or chosen
-    if told is None:
-        return None
-    outcome = _outcome(before, after, told, late=now > latest)
-    if outcome is None:
+    chosen = save_report(before.job, now, asked)  # as the prediction was made from
+    report = save_report(seen, now, asked, before.job) if seen is not None else chosen
+    report = report if report.claims is not None else chosen
+    outcome = _outcome(report, after.state, late=now > latest)
+    told = report.claims
+    if told is None or outcome is None:
         return None
     saved = outcome is CheckpointOutcome.SAVED
     actual_s = max(0.0, (told.last - asked).total_seconds()) if saved and told.last is not None else None
-    if told.checkpoint is CheckpointHow.INTERVAL:
-        write_s = told.took_s if saved else None
-    else:
-        late = outcome is CheckpointOutcome.LATE
-        write_s = (now - asked).total_seconds() if late else actual_s  # late: so long at least
+    waited_s = (now - asked).total_seconds()
     return CheckpointRecord(
         eviction_id=eviction.eviction_id,
         job_id=before.job_id,
@@ -201,8 +197,8 @@ def checkpoint_record(
         outcome=outcome,
         predicted_s=_predicted_s(eviction, before),
         actual_s=actual_s,
-        write_s=write_s,
-        predicted_size_mib=model_size_mib(before.job, chosen, costs) or None if chosen is not None else None,
+        write_s=_write_s(told, outcome, actual_s, waited_s),
+        predicted_size_mib=(chosen.claims and model_size_mib(before.job, chosen.claims, costs)) or None,
         size_mib=told.size_mib if saved else None,
     )
 
@@ -239,15 +235,21 @@ def restart_record(job: Job, now: datetime, history: History) -> RestartRecord |
 _TELLING = (JobState.RUNNING, JobState.COMPLETING, JobState.ENDED)
 
 
-def _outcome(before: Preemption, after: Preemption, told: Claims, *, late: bool) -> CheckpointOutcome | None:
-    assert before.asked_at is not None  # noqa: S101 - the caller has looked
-    if checkpointed_since(told, before.asked_at):
+def _write_s(told: Claims, outcome: CheckpointOutcome, actual_s: float | None, waited_s: float) -> float | None:
+    """How long the writing took; of a late one, so long at least."""
+    if told.checkpoint is CheckpointHow.INTERVAL:
+        return told.took_s if outcome is CheckpointOutcome.SAVED else None
+    return waited_s if outcome is CheckpointOutcome.LATE else actual_s
+
+
+def _outcome(report: SaveReport, after: PreemptionState, *, late: bool) -> CheckpointOutcome | None:
+    if report.saved:
         return CheckpointOutcome.SAVED
-    if failed_since(told, before.asked_at):
+    if report.failed:
         return CheckpointOutcome.FAILED
-    if after.state in (PreemptionState.SPARED, PreemptionState.PLANNED):  # PLANNED: chosen anew, with another action
+    if after in (PreemptionState.SPARED, PreemptionState.PLANNED):  # PLANNED: chosen anew, with another action
         return CheckpointOutcome.LATE if late else None
-    if after.state is PreemptionState.VACATING:
+    if after is PreemptionState.VACATING:
         return CheckpointOutcome.LATE  # requeued without it
     return CheckpointOutcome.ENDED
 

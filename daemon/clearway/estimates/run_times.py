@@ -64,6 +64,15 @@ def update_runs(before: Runs, snapshot: ClusterSnapshot, preempted: Collection[s
     """The runs of this snapshot, to be passed in again with the next one; and those that have ended, by job id."""
     if snapshot.unreadable:
         return before, []  # a job that cannot be read has not ended
+    now = _observed(before, snapshot)
+    gone = {run: seen for run, seen in before.items() if run not in now and run[0] not in preempted}
+    known = {job.job_id for job in snapshot.jobs if job.state is not JobState.ENDED} if gone else set()
+    ended = [_record(seen, seen.leaving_at or snapshot.taken_at) for run, seen in gone.items() if run[0] not in known]
+    return now, sorted(ended, key=lambda each: each.job_id)
+
+
+def _observed(before: Runs, snapshot: ClusterSnapshot) -> Runs:
+    """The runs of this snapshot; of those that were not seen to run before, none that is on its way out already."""
     now: dict[tuple[str, datetime], ObservedRun] = {}
     for job in snapshot.holders:
         if job.start_time is None:
@@ -73,10 +82,7 @@ def update_runs(before: Runs, snapshot: ClusterSnapshot, preempted: Collection[s
             now[run] = ObservedRun(job)
         elif job.state is JobState.COMPLETING and run in before:
             now[run] = replace(before[run], leaving_at=before[run].leaving_at or snapshot.taken_at)
-    gone = {run: seen for run, seen in before.items() if run not in now and run[0] not in preempted}
-    known = {job.job_id for job in snapshot.jobs if job.state is not JobState.ENDED} if gone else set()
-    ended = [_record(seen, seen.leaving_at or snapshot.taken_at) for run, seen in gone.items() if run[0] not in known]
-    return now, sorted(ended, key=lambda each: each.job_id)
+    return now
 
 
 def run_key(job: Job) -> RunKey:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from clearway.execution.node_hold import drain_number
+from clearway.execution.lifecycle import drain_number
 from clearway.model.audit import Audited, AuditKind
 from clearway.model.cluster import ClusterSnapshot, Node
 from clearway.model.operations import Drain, Operation

@@ -7,13 +7,12 @@ from the lifecycle in the next cycle.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from clearway.config.configuration import Config
-from clearway.eligibility.budget import over_budget
+from clearway.config.configuration import ExecutionConfig
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.permission import why_not_now
 from clearway.estimates.checkpoint_load import latest_of
@@ -21,22 +20,18 @@ from clearway.execution.checkpoints import CheckpointTurns
 from clearway.execution.commands import HELD, Commander, result_of
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.gate import Gate
-from clearway.execution.job_batch import JobBatch, TakenStep
+from clearway.execution.job_batch import JobBatch, Pace, TakenStep
 from clearway.execution.job_lifecycle import HARMFUL, Command, S, Step, StepContext, next_step
 from clearway.execution.lifecycle import Lifecycle, Phase, call_off
-from clearway.execution.open_operations import OpenOperations
-from clearway.execution.pace import Pace
-from clearway.execution.placement import placement_name
-from clearway.execution.progress import in_its_run, spare, with_plan, with_preemption
+from clearway.execution.open_operations import OpenOperations, over_budget
+from clearway.execution.progress import superseded, with_phase, with_plan, with_preemption
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.errors import CycleEndedError, HaltedError, NotAskedError, SlurmError
 from clearway.model.events import CommandGiven, Emit, JobLeft, OperationFinished
-from clearway.model.operations import CHECKPOINTS, EvictionState, Operation, Preemption, PreemptionState, Usage
+from clearway.model.operations import CHECKPOINTS, EvictionState, O, Operation, Preemption, PreemptionState, Usage
 from clearway.model.outcome import Outcome
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointRecord, EndedStep, NewStep, StepLog
-from clearway.model.transitions import O, entered, superseded
-from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
 
 _LEFT = (S.VACATED, S.QUEUED)
@@ -45,48 +40,45 @@ _LEFT = (S.VACATED, S.QUEUED)
 _MOST_PHASES = 12
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """The jobs of one operation in one cycle."""
+
+    stuck: dict[str, str]  # what makes another plan necessary, by job or node, and why; more is added
+    unasked: frozenset[Command]  # that Slurm did not answer just before
+    begin: bool  # jobs may be asked to leave
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Executor:
     """Carries operations out, one cycle at a time."""
 
-    def __init__(
-        self,
-        backend: SlurmBackend,
-        store: Store,
-        operations: OpenOperations,
-        config: Config,
-        lifecycles: Mapping[type[Operation], Lifecycle[Any]],
-        emit: Emit,
-        learn: Callable[[CheckpointRecord], None],
-        gate: Gate,
-        monotonic: Callable[[], float],
-    ) -> None:
-        self._gate = gate
-        self._pace = Pace(monotonic)
-        self._store = store
-        self._operations = operations
-        self._config = config.execution
-        self._lifecycles = lifecycles
-        self._emit = emit
-        self._learn = learn
-        self._checkpoints = CheckpointTurns(config)
-        grace = timedelta(seconds=config.execution.placement_grace)
-        self._commander = Commander(backend, store, emit, grace)
-        # Only to go easy on Slurm, and may be forgotten: commands for an operation as a whole that have failed, and
-        # commands for jobs that were not given because Slurm did not answer.
-        self._failed_at: dict[tuple[int, Command], datetime] = {}
-        self._unasked_at: dict[tuple[int, Command], datetime] = {}
+    commander: Commander
+    store: Store
+    operations: OpenOperations
+    config: ExecutionConfig
+    lifecycles: Mapping[type[Operation], Lifecycle[Any]]
+    emit: Emit
+    learn: Callable[[CheckpointRecord], None]
+    gate: Gate
+    pace: Pace
+    checkpoints: CheckpointTurns
+    # Only to go easy on Slurm, and may be forgotten: commands for an operation as a whole that have failed, and
+    # commands for jobs that were not given because Slurm did not answer.
+    _failed_at: dict[tuple[int, Command], datetime] = field(default_factory=dict)
+    _unasked_at: dict[tuple[int, Command], datetime] = field(default_factory=dict)
 
     def in_arrears(self, cycle: datetime) -> bool:
         """Whether commands for jobs wait only because the cycle of this time has been long enough."""
-        return self._pace.in_arrears(cycle)
+        return self.pace.in_arrears(cycle)
 
     def put_off(self, cycle: datetime) -> None:
         """The cycle of this time has been long enough: what is to be done waits for the next."""
-        self._pace.put_off(cycle)
+        self.pace.put_off(cycle)
 
     def advance(self, operation: O, cycle: CycleContext) -> O:
         """As many steps as this snapshot allows; returns where the operation stands afterwards."""
-        others = tuple(other for other in self._operations.others(operation) if other.state.acting)
+        others = tuple(other for other in self.operations.others(operation) if other.state.acting)
         cycle = replace(cycle, others=others)
         operation, held = self._advance_whole(operation, cycle)
         if not operation.state.acting or operation.state is EvictionState.PLACING:
@@ -98,19 +90,19 @@ class Executor:
         operation, stuck = self._advance_jobs(operation, cycle)
         if unheld and operation.state in (EvictionState.PREEMPTING, EvictionState.STARTING):
             # What Slurm refuses to hold may be a node that is gone: then only another plan can be held.
-            stuck = self._lifecycles[type(operation)].misfits(operation, cycle)
+            stuck = self.lifecycles[type(operation)].misfits(operation, cycle)
         return self._plan_anew(operation, stuck, cycle) if stuck else operation
 
     def bring_back(
         self, operation: Operation, nodes: Sequence[str], snapshot: ClusterSnapshot, now: datetime
     ) -> SlurmError | None:
         """Let nodes of a drain take jobs again, whose jobs have left; what Slurm said when it did not."""
-        target = self._lifecycles[type(operation)].target(operation, Command.UNDRAIN, snapshot)
-        return self._commander.give(operation, Command.UNDRAIN, now, replace(target, nodes=tuple(nodes)))
+        target = self.lifecycles[type(operation)].target(operation, Command.UNDRAIN, snapshot)
+        return self.commander.give(operation, Command.UNDRAIN, now, replace(target, nodes=tuple(nodes)))
 
     def brought_back_since(self, since: datetime) -> frozenset[str]:
         """Nodes that this daemon has let take jobs again, no earlier."""
-        return frozenset(name for name, at in self._commander.brought_back.items() if at >= since)
+        return frozenset(name for name, at in self.commander.brought_back.items() if at >= since)
 
     def cancel(self, operation: O, now: datetime, outcome: Outcome) -> O:
         """Undo what can be undone; jobs past their point of no return are followed to their end."""
@@ -119,12 +111,12 @@ class Executor:
     def put_aside(self, operation: Operation, why: str, now: datetime) -> None:
         """End one that was never carried out; ``why``: half a sentence."""
         done = superseded(operation, why, now)
-        self._operations.save(done)
-        self._emit(OperationFinished(done))
+        self.operations.save(done)
+        self.emit(OperationFinished(done))
 
     def _advance_whole(self, e: O, cycle: CycleContext) -> tuple[O, bool]:
         """The operation after its rows; and whether all commands were carried out."""
-        lifecycle = self._lifecycles[type(e)]
+        lifecycle = self.lifecycles[type(e)]
         done: set[Command] = set()
         for _ in range(_MOST_PHASES):
             phase = lifecycle.next_phase(e, cycle, done)
@@ -139,7 +131,7 @@ class Executor:
                     return e, True
                 continue
             target = lifecycle.target(e, phase.command, cycle.snapshot)
-            error = self._pace.whole(partial(self._commander.give, e, phase.command, cycle.now, target))
+            error = self.pace.whole(partial(self.commander.give, e, phase.command, cycle.now, target))
             if isinstance(error, HaltedError):
                 return e, False
             if error is not None:
@@ -150,103 +142,82 @@ class Executor:
         return e, True
 
     def _may_act(self, cycle: CycleContext) -> bool:
-        return not self._gate.closed() and self._pace.open_for_whole(cycle.now)
+        return not self.gate.closed() and self.pace.open_for_whole(cycle.now)
 
     def _lately(
         self, failed_at: Mapping[tuple[int, Command], datetime], e: Operation, now: datetime
     ) -> frozenset[Command]:
         """Commands of an operation that are not given again at once."""
-        pause = timedelta(seconds=self._config.retry_after)
+        pause = timedelta(seconds=self.config.retry_after)
         return frozenset(
             command for (number, command), at in failed_at.items() if number == e.eviction_id and abs(now - at) < pause
         )
 
     def _enter(self, e: O, phase: Phase, now: datetime, snapshot: ClusterSnapshot | None) -> O:
-        before = e
-        if phase.state is not e.state:
-            e = entered(e, phase.state, now)
-        if phase.command is Command.CREATE_PLACEMENT and not e.placement:
-            e = replace(e, placement=placement_name(e))
-        if phase.outcome is not None:
-            e = e.told(phase.outcome)
-        if phase.remark:
-            e = replace(e, outcome=f"{e.outcome} {phase.remark}".strip())
-        if phase.started_at is not None:
-            e = replace(e, started_at=phase.started_at)
-        if phase.state in (EvictionState.STARTED, EvictionState.CANCELLING, EvictionState.CANCELLED):
-            spared = tuple(spare(p, now) if in_its_run(p, snapshot) else p for p in e.preemptions)
-            e = replace(e, preemptions=spared)
-        if phase.state.terminal:
-            e = replace(e, finished_at=now)
-        if phase.late and not e.late:
-            e = replace(e, late=True)
+        before, e = e, with_phase(e, phase, now, snapshot)
         if e != before:
             self._save(before, e, snapshot, now)
         if phase.event:
-            self._store.add_event(e.eviction_id, None, now, phase.event)
+            self.store.add_event(e.eviction_id, None, now, phase.event)
         if e.state.terminal:
-            self._emit(OperationFinished(e))
+            self.emit(OperationFinished(e))
         return e
 
     def _advance_jobs(self, e: O, cycle: CycleContext) -> tuple[O, dict[str, str]]:
         """The operation after its jobs' steps; and what makes another plan necessary now, by job or node, and why."""
         waiting = e.state in (EvictionState.PREEMPTING, EvictionState.STARTING)
         # A lost node makes another plan necessary: until there is one, no job should leave for this one.
-        stuck = self._lifecycles[type(e)].misfits(e, cycle) | self._forbidden(e, cycle) if waiting else {}
+        stuck = self.lifecycles[type(e)].misfits(e, cycle) | self._forbidden(e, cycle) if waiting else {}
         begin = waiting and not cycle.paused and not stuck
-        batch, unasked = JobBatch(e), self._lately(self._unasked_at, e, cycle.now)
+        turn = _Turn(stuck, self._lately(self._unasked_at, e, cycle.now), begin=begin)
+        batch = JobBatch(e)
         # What frees nodes comes before what puts jobs back into the queue: a cycle may have no time for both.
         for index in sorted(range(len(e.preemptions)), key=lambda each: e.preemptions[each].state in _LEFT):
             cycle.alive()
-            e = batch.operation
-            p = e.preemptions[index]
-            seen = cycle.snapshot.job_by_id.get(p.job_id)
-            if p.state is PreemptionState.PLANNED and not e.its_turn(p):
-                continue
-            if p.job_id in cycle.snapshot.unread_jobs or (seen is None and cycle.snapshot.unreadable):
-                continue  # it is, or may be, the very record that could not be read
-            step = next_step(p, seen, cycle.now, self._context(e, p, cycle))
-            if step is None:
-                continue
-            if step.stuck:
-                stuck[p.job_id] = step.note
-            if step.state is p.state and step.command is None:
-                continue
-            if p.state.cancellable and step.command is not None and not begin:
-                continue
-            if step.command in unasked or (step.command is not None and not self._pace.open(cycle.now)):
-                continue  # its turn comes in another cycle
-            permitted = self._permitted(e, p, seen, step, cycle, stuck, batch.usage)
-            if permitted is not None:
-                batch.take(index, permitted, cycle.snapshot, cycle.now)
-                if len(batch.commands) >= self._pace.size:
-                    batch = JobBatch(self._pace.batch(partial(self._carry_out, batch, cycle)))
-        e = self._pace.batch(partial(self._carry_out, batch, cycle))
+            step = self._next_step(batch, index, turn, cycle)
+            if step is not None:
+                batch.take(index, step, cycle.snapshot, cycle.now)
+                if len(batch.commands) >= self.pace.size:
+                    batch = JobBatch(self.pace.batch(partial(self._carry_out, batch, cycle)))
+        e = self.pace.batch(partial(self._carry_out, batch, cycle))
         return e, stuck if waiting and not cycle.paused else {}
 
-    def _permitted(
-        self,
-        e: Operation,
-        p: Preemption,
-        seen: Job | None,
-        step: Step,
-        cycle: CycleContext,
-        stuck: dict[str, str],
-        unsaved: Callable[[], Usage],
-    ) -> Step | None:
-        """The step as it may be taken now; None: none may. Where another plan is needed, ``stuck`` says why.
+    def _next_step(self, batch: JobBatch[O], index: int, turn: _Turn, cycle: CycleContext) -> Step | None:
+        """The step that a job is to take now; None: none."""
+        e, p = batch.operation, batch.operation.preemptions[index]
+        seen = cycle.snapshot.job_by_id.get(p.job_id)
+        if p.state is PreemptionState.PLANNED and not e.its_turn(p):
+            return None
+        if p.job_id in cycle.snapshot.unread_jobs or (seen is None and cycle.snapshot.unreadable):
+            return None  # it is, or may be, the very record that could not be read
+        step = next_step(p, seen, cycle.now, self._context(e, p, cycle))
+        if step is None:
+            return None
+        if step.stuck:
+            turn.stuck[p.job_id] = step.note
+        if not self._has_its_turn(p, step, turn, cycle):
+            return None
+        why = self._why_not(e, p, seen, cycle, batch.usage) if step.command in HARMFUL and seen is not None else ""
+        if not why:
+            return step
+        turn.stuck[p.job_id] = why
+        # Where Slurm did not do it the last time, it need not be done any more.
+        return Step(S.SPARED, note=why) if p.state is S.VACATING else None
 
-        ``unsaved``: what is taken from jobs by steps that are not stored yet.
-        """
-        if step.command in HARMFUL and seen is not None:
-            asked = [each.job_id for each in e.preemptions] if p.state is S.PLANNED else []
-            counts = self._operations.preemption_counts(asked)
-            why = self._why_not_now(e, p, seen, cycle, counts) or self._over_budget(e, p, cycle, unsaved)
-            if why:
-                stuck[p.job_id] = why
-                # Where Slurm did not do it the last time, it need not be done any more.
-                return Step(S.SPARED, note=why) if p.state is S.VACATING else None
-        return step
+    def _has_its_turn(self, p: Preemption, step: Step, turn: _Turn, cycle: CycleContext) -> bool:
+        if step.command is None:
+            return step.state is not p.state
+        if p.state.cancellable and not turn.begin:
+            return False
+        return step.command not in turn.unasked and self.pace.open(cycle.now)
+
+    def _why_not(
+        self, e: Operation, p: Preemption, seen: Job, cycle: CycleContext, unsaved: Callable[[], Usage]
+    ) -> str:
+        """Why a job may not be made to leave now; ``unsaved``: what is taken by steps that are not stored yet."""
+        asked = [each.job_id for each in e.preemptions] if p.state is S.PLANNED else []
+        counts = self.operations.preemption_counts(asked)
+        return self._why_not_now(e, p, seen, cycle, counts) or self._over_budget(e, p, cycle, unsaved)
 
     def _forbidden(self, e: Operation, cycle: CycleContext) -> dict[str, str]:
         """By job_id, why jobs must not leave any more as planned: the configuration or the job was changed since."""
@@ -265,15 +236,15 @@ class Executor:
     ) -> str:
         """``counts``: earlier preemptions by job_id, as far as they were asked for."""
         context = PlanningContext(snapshot=cycle.snapshot, config=cycle.config, now=cycle.now, preempted=counts)
-        return why_not_now(p, seen, self._lifecycles[type(e)].cause(e), context)
+        return why_not_now(p, seen, self.lifecycles[type(e)].cause(e), context)
 
     def _over_budget(self, e: Operation, p: Preemption, cycle: CycleContext, unsaved: Callable[[], Usage]) -> str:
         """Why one more job would exceed what may be taken from jobs in an hour, by what was really taken."""
         budget = cycle.config.budget
         limited = budget.jobs_per_hour is not None or budget.lost_node_hours_per_hour is not None
-        if not limited or not p.state.cancellable or p.eternal or not self._lifecycles[type(e)].cause(e).budgeted:
+        if not limited or not p.state.cancellable or p.eternal or not self.lifecycles[type(e)].cause(e).budgeted:
             return ""
-        taken, more = self._operations.usage(cycle.now), unsaved()
+        taken, more = self.operations.usage(cycle.now), unsaved()
         both = Usage(taken.jobs + more.jobs, taken.lost_node_s + more.lost_node_s)
         return over_budget(1, p.predicted_lost_node_s, both, budget)
 
@@ -284,18 +255,18 @@ class Executor:
         open_saves = [o for o in e.preemptions if o.action not in quick and o.state.cancellable and o is not p]
         asks = p.state is PreemptionState.PLANNED and p.action in CHECKPOINTS
         common = StepContext(
-            latest=latest_of(e, self._config),
-            may_ask=asks and self._checkpoints.may_ask(e, p, cycle),
+            latest=latest_of(e, self.config),
+            may_ask=asks and self.checkpoints.may_ask(e, p, cycle),
             may_kill=not open_saves,
             wanted=e.state.before_start,
-            retry_after=timedelta(seconds=self._config.retry_after),
-            give_up_after=self._config.give_up_after,
+            retry_after=timedelta(seconds=self.config.retry_after),
+            give_up_after=self.config.give_up_after,
         )
-        return self._lifecycles[type(e)].step_context(e, p, common, cycle)
+        return self.lifecycles[type(e)].step_context(e, p, common, cycle)
 
     def _carry_out(self, batch: JobBatch[O], cycle: CycleContext) -> O:
         """Store the steps, act, and store what came of it job by job; the operation as it stands then."""
-        if batch.commands and self._gate.closed():
+        if batch.commands and self.gate.closed():
             batch.drop_commands()
         if not batch.taken:
             return batch.operation
@@ -308,11 +279,11 @@ class Executor:
             return e
         intents = [step_id for step_id, step in zip(ids, log.begun, strict=True) if step.kind != "event"]
         try:
-            given = self._pace.asking(len(intents), partial(self._commander.give_jobs, e, batch.commands))
+            given = self.pace.asking(len(intents), partial(self.commander.give_jobs, e, batch.commands))
         except CycleEndedError as ended:
             cut = tuple(EndedStep(step_id, "error", f"cut short: {ended}") for step_id in intents)
             with suppress(CycleEndedError):  # another daemon leads: what is told of the steps is its business
-                self._operations.save(e, log=StepLog(at=now, ended=cut))
+                self.operations.save(e, log=StepLog(at=now, ended=cut))
             raise
         return self._note_results(batch, e, intents, given, now)
 
@@ -337,11 +308,11 @@ class Executor:
                 done.add(p.job_id)
                 if each.step.command is Command.ASK_CHECKPOINT:
                     asked.append(NewStep(p.job_id, "event", f"Job {p.job.display_id} was asked to save itself."))
-        self._operations.save(e, done, StepLog(at=now, begun=tuple(asked), ended=tuple(ended)))
+        self.operations.save(e, done, StepLog(at=now, begun=tuple(asked), ended=tuple(ended)))
         results = {each.after.job_id: step.result for each, step in zip(batch.commands, ended, strict=True)}
         for each in batch.taken:
             if each.step.command is not None:
-                self._emit(CommandGiven(each.step.command.value, results[each.after.job_id]))
+                self.emit(CommandGiven(each.step.command.value, results[each.after.job_id]))
             if results.get(each.after.job_id) != HELD:
                 self._tell_left(each, e)
         return e
@@ -349,11 +320,11 @@ class Executor:
     def _tell_left(self, taken: TakenStep, e: Operation) -> None:
         p = taken.after
         if p.state is PreemptionState.VACATING and taken.before.state is not PreemptionState.VACATING:
-            self._emit(JobLeft(p, p.job.partitions[0] if p.job.partitions else "", e))
+            self.emit(JobLeft(p, p.job.partitions[0] if p.job.partitions else "", e))
 
     def _plan_anew(self, e: O, stuck: Mapping[str, str], cycle: CycleContext) -> O:
         """Another plan for the rest, keeping what is held and what already left; or what the lifecycle has instead."""
-        answer = self._lifecycles[type(e)].replan(e, stuck, cycle)
+        answer = self.lifecycles[type(e)].replan(e, stuck, cycle)
         if answer is None:
             return e
         if isinstance(answer, Phase):
@@ -362,7 +333,7 @@ class Executor:
         self._save(before, e, cycle.snapshot, cycle.now)
         reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
         again = " anew" if before.preemptions else ""
-        self._store.add_event(e.eviction_id, None, cycle.now, f"Planned{again} ({reasons}).")
+        self.store.add_event(e.eviction_id, None, cycle.now, f"Planned{again} ({reasons}).")
         return e
 
     def _save(
@@ -374,6 +345,6 @@ class Executor:
         log: StepLog | None = None,
     ) -> tuple[int, ...]:
         """What became of checkpoints is remembered before their new states are stored, so that a crash loses none."""
-        for record in self._checkpoints.records(before, after, snapshot, now):
-            self._learn(record)
-        return self._operations.save(after, log=log)
+        for record in self.checkpoints.records(before, after, snapshot, now):
+            self.learn(record)
+        return self.operations.save(after, log=log)

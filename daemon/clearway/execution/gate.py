@@ -26,8 +26,7 @@ class Gate:
     def closed(self) -> str:
         """Why no command may be given now, half a sentence; empty where one may.
 
-        Raises:
-            StoreError: when the database does not answer, so that nothing may be done either.
+        Raises ``StoreError`` when the database does not answer, so that nothing may be done either.
         """
         return self.closed_here() or told(self.store.halted_by())
 

@@ -1,18 +1,130 @@
-"""The steps of many jobs that are taken at once: collected in memory, stored in one transaction, then acted on.
+"""The steps of many jobs that are taken at once, and how many those are: collected in memory, stored in one
+transaction, then acted on.
 
 Until the batch is stored, nothing of it has happened: it can be dropped as a whole or job by job.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Generic
+from typing import Generic, TypeVar
 
 from clearway.execution.job_lifecycle import Step
-from clearway.execution.progress import times, with_preemption
+from clearway.execution.progress import preemption_entered, times, with_preemption
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.operations import Preemption, Usage
+from clearway.model.operations import O, Preemption, Usage
 from clearway.model.records import NewStep
-from clearway.model.transitions import O, preemption_entered
+
+T = TypeVar("T")
+
+FIRST_SIZE = 20  # jobs
+MOST_SIZE = 200  # names of jobs in a command, by far shorter than what a system takes
+BATCH_S = 0.3
+GROWS_BY = 1.5
+FALLS_TO = 2 / 3
+CYCLE_S = 0.5  # what the batches of a cycle take together, with what is stored of them
+WHOLE_S = 0.35  # after so much of it begins no command for an operation as a whole
+
+
+class Pace:
+    """How many jobs go into one batch of commands, and how many batches into one cycle.
+
+    A cycle must stay short: the daemon looks at the cluster and at the stop switch between cycles, and a command may
+    not outlast the lease. And slurmctld has other work: where its answers become slow, it is asked for less at once.
+
+    A batch has as many jobs as fit into what is left of the cycle, by the time that each job of the batches before has
+    taken and by what it took to store a batch. Slurm answers before the jobs have ended, and what follows makes it
+    slower: so a cycle has at most one and a half times as many jobs as the cycle before, and what is expected of Slurm
+    for each job falls by a third for a batch at most. A cycle is longer than its time only by how much slower Slurm or
+    the database is than it was a moment before. The first cycle is small, as nothing is known yet. However long storing
+    takes, the first batch of a cycle has ``BATCH_S`` for its commands. Commands for operations as a whole, such as a
+    reservation for each of many urgent jobs, are given one by one for ``WHOLE_S``.
+
+    What it has learned may be forgotten. ``monotonic`` counts seconds.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._cycle: datetime | None = None
+        self._spent_s = self._asked_s = 0.0  # by the commands of this cycle, and by Slurm alone
+        self._job_s = 0.0  # expected of Slurm for each job of a batch; 0: not known
+        self._store_s = 0.0  # by the database for the newest batch
+        self._given, self._most = 0, FIRST_SIZE  # jobs in batches of this cycle, and how many there may be
+        self._waiting = False
+
+    def open(self, cycle: datetime) -> bool:
+        """Whether another command may be given in the cycle of this time. Where not, its turn comes in the next."""
+        self._turn_to(cycle)
+        fits = not self._given or (self._given < self._most and self._job_s < self._left_s)
+        self._waiting |= not fits
+        return fits
+
+    def open_for_whole(self, cycle: datetime) -> bool:
+        """The same for a command for an operation as a whole."""
+        self._turn_to(cycle)
+        fits = self._spent_s < WHOLE_S
+        self._waiting |= not fits
+        return fits
+
+    def put_off(self, cycle: datetime) -> None:
+        """Commands wait for the next cycle."""
+        self._turn_to(cycle)
+        self._waiting = True
+
+    def _turn_to(self, cycle: datetime) -> None:
+        if cycle != self._cycle:
+            self._cycle, self._spent_s, self._asked_s = cycle, 0.0, 0.0
+            self._given, self._most = 0, max(FIRST_SIZE, int(GROWS_BY * self._given))
+            self._waiting = False
+
+    @property
+    def size(self) -> int:
+        """Jobs in the next batch."""
+        left_s = self._left_s if self._given else max(self._left_s, BATCH_S)
+        most = min(MOST_SIZE, self._most - self._given)
+        return max(1, most if self._job_s == 0.0 else min(most, int(left_s / self._job_s)))
+
+    @property
+    def _left_s(self) -> float:
+        """For the commands of another batch in this cycle."""
+        return max(0.0, CYCLE_S - self._spent_s - self._store_s)
+
+    def in_arrears(self, cycle: datetime) -> bool:
+        """Whether commands wait for the next cycle, which should begin at once; not where Slurm has become slow."""
+        return cycle == self._cycle and self._waiting and self._asked_s < 2 * CYCLE_S
+
+    def whole(self, work: Callable[[], T]) -> T:
+        """Give a command for an operation as a whole: what it takes is missing for batches."""
+        began = self._monotonic()
+        try:
+            return work()
+        finally:
+            seconds = max(0.0, self._monotonic() - began)
+            self._spent_s += seconds
+            self._asked_s += seconds
+
+    def batch(self, work: Callable[[], T]) -> T:
+        """Store a batch, give its commands with ``asking``, and store what came of them."""
+        began, asked_s = self._monotonic(), self._asked_s
+        try:
+            return work()
+        finally:
+            seconds = max(0.0, self._monotonic() - began)
+            self._spent_s += seconds
+            if self._asked_s != asked_s:
+                self._store_s = max(0.0, seconds - (self._asked_s - asked_s))
+
+    def asking(self, jobs: int, work: Callable[[], T]) -> T:
+        """Give the commands of a batch of so many jobs."""
+        size, began = self.size, self._monotonic()
+        try:
+            return work()
+        finally:
+            seconds = max(0.0, self._monotonic() - began)
+            self._given += jobs
+            self._asked_s += seconds
+            # A batch that was smaller than it could be takes more for each job.
+            self._job_s = max(seconds / max(jobs, size), self._job_s * FALLS_TO)
 
 
 @dataclass(frozen=True, slots=True)

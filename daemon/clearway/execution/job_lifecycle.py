@@ -14,15 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from clearway.model.claims import (
-    CheckpointHow,
-    begun_since,
-    checkpointed_since,
-    failed_since,
-    may_be_signalled,
-    read_claims,
-    saves,
-)
+from clearway.model.claims import CheckpointHow, SaveReport, save_report
 from clearway.model.cluster import FIRST, Job, JobState
 from clearway.model.operations import Preemption, PreemptionState
 from clearway.model.problem import Action
@@ -88,6 +80,43 @@ class StepContext:
     give_up_after: int = 5
 
 
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One preemptee and its job as it is seen now, which has not ended."""
+
+    p: Preemption
+    job: Job
+    now: datetime
+    context: StepContext
+    report: SaveReport
+
+    @property
+    def left(self) -> bool:
+        """Whether it is not in its run any more."""
+        return self.job.state in (JobState.COMPLETING, JobState.PENDING) or self.job.run != self.p.job.run
+
+    @property
+    def in_placement(self) -> bool:
+        return bool(self.context.placement) and self.job.reservation == self.context.placement
+
+    @property
+    def requeues_itself(self) -> bool:
+        return self.report.claims is not None and self.report.claims.requeues
+
+    @property
+    def may_try_again(self) -> bool:
+        return not self.just_tried(self.context.retry_after)
+
+    def just_tried(self, pause: timedelta = _SECOND) -> bool:
+        """Whether the command of this state was given so lately that its effect may not be seen yet."""
+        return self.p.attempted_at is not None and abs(self.now - self.p.attempted_at) < pause
+
+    def leave(self, note: str = "") -> Step:
+        """A job that was made requeueable meanwhile is not cancelled."""
+        command = Command.REQUEUE if self.job.can_be_requeued else Command.CANCEL_JOB
+        return Step(S.VACATING, Command.SUSPEND if self.p.action is Action.SUSPEND else command, note=note)
+
+
 def next_step(p: Preemption, seen: Job | None, now: datetime, context: StepContext) -> Step | None:
     """The next row for one preemptee; None: wait for another snapshot.
 
@@ -97,155 +126,137 @@ def next_step(p: Preemption, seen: Job | None, now: datetime, context: StepConte
         return None
     if seen is None or seen.state is JobState.ENDED:
         return Step(S.ENDED, note=_ended_note(p))
-    left = seen.state in (JobState.COMPLETING, JobState.PENDING) or seen.run != p.job.run
-    if p.state is S.CHECKPOINTING and left and _requeues_itself(seen):
+    case = _Case(p, seen, now, context, save_report(seen, now, p.asked_at))
+    if p.state is S.CHECKPOINTING and case.left and case.requeues_itself:
         return Step(S.VACATING, note="it put itself back in the queue")
     if seen.state is JobState.COMPLETING:  # on its way out, though Slurm may count it as the next run already
         return None
     if context.unwatched and still_first(p, seen):
-        return None if _just_tried(p, now, context.retry_after) else Step(p.state, Command.USUAL_PRIORITY)
-    if p.state is S.VACATED:
-        return _vacated(p, seen, now, context)
-    if p.state is S.QUEUED:
-        return _queued(p, seen, now, context)
-    if left:
+        return Step(p.state, Command.USUAL_PRIORITY) if case.may_try_again else None
+    if case.left and p.state not in (S.VACATED, S.QUEUED):
         after = S.VACATED if seen.state is JobState.PENDING else S.RETURNED
         return Step(after, note="" if p.state is S.VACATING else "it was requeued outside Clearway")
-    if p.state is S.SUSPENDED:
-        return _suspended(p, seen, now, context)
-    if p.state is S.VACATING:
-        return _vacating(p, seen, now, context)
-    if seen.state is not JobState.RUNNING:
-        return Step(p.state, stuck=True, note=f"it is {seen.raw_state}")
-    return _planned(p, seen, now, context) if p.state is S.PLANNED else _checkpointing(p, seen, now, context)
+    return _ROWS[p.state](case)
 
 
-def _planned(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
-    match p.action:
-        case Action.END:
-            return Step(S.PLANNED, stuck=True, note="it did not end in time") if now > context.latest else None
-        case Action.KILL | Action.SUSPEND:
-            return _leave(p, seen) if context.may_kill else None
-        case Action.APP_CHECKPOINT | Action.SYS_CHECKPOINT if claims := saves(seen):
-            if claims.checkpoint is CheckpointHow.INTERVAL:
-                return Step(S.CHECKPOINTING)
-            asks = context.may_ask and may_be_signalled(claims, seen, now)
-            return Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT) if asks else None
-        case _:
-            return Step(S.PLANNED, stuck=True, note="it does not say any more that it can save itself")
+def _planned(it: _Case) -> Step | None:
+    late = it.now > it.context.latest
+    if it.job.state is not JobState.RUNNING:
+        return Step(S.PLANNED, stuck=True, note=f"it is {it.job.raw_state}")
+    if it.p.action is Action.END:
+        return Step(S.PLANNED, stuck=True, note="it did not end in time") if late else None
+    if it.p.action in (Action.KILL, Action.SUSPEND):
+        return it.leave() if it.context.may_kill else None
+    if it.report.how is CheckpointHow.NONE:
+        return Step(S.PLANNED, stuck=True, note="it does not say any more that it can save itself")
+    if it.report.how is CheckpointHow.INTERVAL:
+        return Step(S.CHECKPOINTING)
+    asks = it.context.may_ask and it.report.may_be_signalled
+    return Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT) if asks else None
 
 
-def _checkpointing(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
-    claims, _ = read_claims(seen)
-    asked = p.asked_at or now
-    if checkpointed_since(claims, asked) and not _requeues_itself(seen):
-        return _leave(p, seen)
-    failed = failed_since(claims, asked)
-    if failed or now > context.latest:
-        why = "its checkpoint failed" if failed else "its checkpoint is late"
-        if context.kill_when_late and (now > context.latest or context.may_kill):
-            return _leave(p, seen, f"{why}; requeued without it, as the configuration allows")
+def _checkpointing(it: _Case) -> Step | None:
+    late = it.now > it.context.latest
+    if it.job.state is not JobState.RUNNING:
+        return Step(S.CHECKPOINTING, stuck=True, note=f"it is {it.job.raw_state}")
+    if it.report.saved and not it.requeues_itself:
+        return it.leave()
+    if it.report.failed or late:
+        why = "its checkpoint failed" if it.report.failed else "its checkpoint is late"
+        if it.context.kill_when_late and (late or it.context.may_kill):
+            return it.leave(f"{why}; requeued without it, as the configuration allows")
         return Step(S.CHECKPOINTING, stuck=True, note=why)
-    unasked = p.attempted_at is None and not begun_since(claims, asked)
-    if unasked and claims is not None and claims.checkpoint is CheckpointHow.SIGNAL:
+    unasked = it.p.attempted_at is None and not it.report.begun
+    if unasked and it.report.how is CheckpointHow.SIGNAL:
         return Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT)  # the daemon died between intent and act
     return None
 
 
-def _suspended(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
+def _suspended(it: _Case) -> Step | None:
     """Never given up: Slurm alone does not resume it."""
-    if seen.state is not JobState.SUSPENDED:
-        return Step(S.RETURNED, note="" if p.attempts else "it was resumed outside Clearway")
-    resumes = context.may_resume and not _just_tried(p, now, context.retry_after)
-    return Step(S.SUSPENDED, Command.RESUME) if resumes else None
+    if it.job.state is not JobState.SUSPENDED:
+        return Step(S.RETURNED, note="" if it.p.attempts else "it was resumed outside Clearway")
+    return Step(S.SUSPENDED, Command.RESUME) if it.context.may_resume and it.may_try_again else None
 
 
-def _vacating(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
-    suspends = p.action is Action.SUSPEND
-    if suspends and seen.state is JobState.SUSPENDED:
+def _vacating(it: _Case) -> Step | None:
+    suspends = it.p.action is Action.SUSPEND
+    if suspends and it.job.state is JobState.SUSPENDED:
         return Step(S.SUSPENDED)
-    if _just_tried(p, now, context.retry_after):
+    if not it.may_try_again:
         return None
-    if not context.wanted and (suspends or not p.attempts):  # it was in a batch that was cut off before its turn
+    if not it.context.wanted and (suspends or not it.p.attempts):  # it was in a batch that was cut off before its turn
         return Step(S.SPARED, note="no longer needed")
-    if seen.state is not JobState.RUNNING:
-        return Step(S.VACATING, stuck=True, note=f"it is {seen.raw_state}")
-    if p.attempts >= context.give_up_after:
+    if it.job.state is not JobState.RUNNING:
+        return Step(S.VACATING, stuck=True, note=f"it is {it.job.raw_state}")
+    if it.p.attempts >= it.context.give_up_after:
         what = "suspend" if suspends else "requeue"
-        return Step(S.FAILED, stuck=True, note=f"still running after {p.attempts} attempts to {what} it")
-    return _leave(p, seen)
+        return Step(S.FAILED, stuck=True, note=f"still running after {it.p.attempts} attempts to {what} it")
+    return it.leave()
 
 
-def _vacated(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
-    if seen.state is not JobState.PENDING:
-        return _returned(p, seen, now, context)
-    misplaced = bool(context.placement) and context.attach is not _in_placement(seen, context)
+def _vacated(it: _Case) -> Step | None:
+    p, context = it.p, it.context
+    if it.job.state is not JobState.PENDING:
+        return _returned(it)
+    misplaced = bool(context.placement) and context.attach is not it.in_placement
     if misplaced and p.attempts < context.give_up_after:
         # Whether it has come to be is seen next time: it must not become eligible anywhere else before.
-        if _just_tried(p, now):
+        if it.just_tried():
             return None
         if context.attach:
             return Step(S.VACATED, Command.ATTACH) if context.placed else None
         return Step(S.VACATED, Command.DETACH)
     asked = 1 if context.placement else 0  # to get into its placement
-    if context.first and p.attempts <= asked and 0 < seen.priority < FIRST:
+    if context.first and p.attempts <= asked and 0 < it.job.priority < FIRST:
         return Step(S.VACATED, Command.FIRST_IN_QUEUE)  # once: without it the job waits for its turn
-    if p.state_since is not None and now - p.state_since < _REST:
+    if p.state_since is not None and it.now - p.state_since < _REST:
         return None
-    return _held(seen) if seen.priority == 0 else Step(S.QUEUED, Command.START_NOW)
+    return _held(it.job) if it.job.priority == 0 else Step(S.QUEUED, Command.START_NOW)
 
 
-def _held(seen: Job) -> Step:
+def _held(job: Job) -> Step:
     """By a user, or by Slurm, as where the prolog of its next run has failed: that could fail again."""
-    why = "" if seen.reason in ("", "None") else f" ({seen.reason})"
+    why = "" if job.reason in ("", "None") else f" ({job.reason})"
     return Step(S.FAILED, note=f"it is held in the queue{why}; release it by hand")
 
 
-def _in_placement(seen: Job, context: StepContext) -> bool:
-    return bool(context.placement) and seen.reservation == context.placement
-
-
-def _returned(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
-    if _in_placement(seen, context):  # Slurm does not delete a reservation that a job runs in
+def _returned(it: _Case) -> Step | None:
+    if it.in_placement:  # Slurm does not delete a reservation that a job runs in
         command = Command.DETACH
-    elif seen.priority == FIRST and context.first and p.attempts < context.give_up_after:
+    elif it.job.priority == FIRST and it.context.first and it.p.attempts < it.context.give_up_after:
         command = Command.USUAL_PRIORITY
     else:
         return Step(S.RETURNED)
-    return None if _just_tried(p, now) else Step(p.state, command)
+    return None if it.just_tried() else Step(it.p.state, command)
 
 
-def _queued(p: Preemption, seen: Job, now: datetime, context: StepContext) -> Step | None:
-    if seen.state is not JobState.PENDING:
-        return _returned(p, seen, now, context)
-    if _in_placement(seen, context) and not context.attach:
-        return None if _just_tried(p, now) else Step(S.QUEUED, Command.DETACH)
-    if seen.priority == 0 and not _in_placement(seen, context):
-        return _held(seen)
-    waits = seen.eligible_time is not None and seen.eligible_time > now + _SECOND
-    again = p.attempts < context.give_up_after and not _just_tried(p, now, context.retry_after)
+def _queued(it: _Case) -> Step | None:
+    job = it.job
+    if job.state is not JobState.PENDING:
+        return _returned(it)
+    if it.in_placement and not it.context.attach:
+        return None if it.just_tried() else Step(S.QUEUED, Command.DETACH)
+    if job.priority == 0 and not it.in_placement:
+        return _held(job)
+    waits = job.eligible_time is not None and job.eligible_time > it.now + _SECOND
+    again = it.p.attempts < it.context.give_up_after and it.may_try_again
     return Step(S.QUEUED, Command.START_NOW) if waits and again else None
+
+
+_ROWS = {
+    S.PLANNED: _planned,
+    S.CHECKPOINTING: _checkpointing,
+    S.VACATING: _vacating,
+    S.VACATED: _vacated,
+    S.QUEUED: _queued,
+    S.SUSPENDED: _suspended,
+}
 
 
 def still_first(p: Preemption, seen: Job) -> bool:
     """Whether a job that left still has the priority that gives it the first place in the queue."""
     return p.state in (S.VACATED, S.QUEUED) and seen.state is not JobState.ENDED and seen.priority == FIRST
-
-
-def _just_tried(p: Preemption, now: datetime, pause: timedelta = _SECOND) -> bool:
-    """Whether the command of this state was given so lately that its effect may not be seen yet."""
-    return p.attempted_at is not None and abs(now - p.attempted_at) < pause
-
-
-def _requeues_itself(seen: Job) -> bool:
-    claims, _ = read_claims(seen)
-    return claims is not None and claims.requeues
-
-
-def _leave(p: Preemption, seen: Job, note: str = "") -> Step:
-    """A job that was made requeueable meanwhile is not cancelled."""
-    command = Command.REQUEUE if seen.can_be_requeued else Command.CANCEL_JOB
-    return Step(S.VACATING, Command.SUSPEND if p.action is Action.SUSPEND else command, note=note)
 
 
 def _ended_note(p: Preemption) -> str:

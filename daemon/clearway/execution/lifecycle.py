@@ -1,7 +1,8 @@
 """What an operation is to the executor: the base that each slice builds on, and the rows that all share. Pure."""
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,7 +13,7 @@ from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Command, S, StepContext, still_first
 from clearway.model.cluster import ClusterSnapshot, Reservation
 from clearway.model.errors import SlurmError
-from clearway.model.operations import EvictionState, Operation, Preemption
+from clearway.model.operations import EmptiesNodes, EvictionState, Operation, Preemption
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import OperationPlan
 from clearway.model.problem import Action
@@ -110,14 +111,72 @@ def close_phase(
     if e.state is E.STARTED:
         return Phase(E.RETURNING)
     open_ones = [p for p in e.preemptions if not p.state.terminal]
-    # Only the operation that did it will resume it. Of one that is vacating it may not have been seen yet.
-    suspended = any(p.state is S.SUSPENDED or (p.action is Action.SUSPEND and p.on_its_way) for p in open_ones)
-    seen = snapshot.job_by_id if snapshot else {}
-    first = any(p.job_id in seen and still_first(p, seen[p.job_id]) for p in open_ones)
-    if open_ones and (suspended or first or not watch_is_over(e, now, watch_return_s)):
+    waits = not watch_is_over(e, now, watch_return_s) or any(_has_to_be_undone(p, snapshot) for p in open_ones)
+    if open_ones and waits:
         return None
     final = E.COMPLETED
     if e.state is E.CANCELLING:
         final = E.FAILED if e.started_at is None and e.late else E.CANCELLED
     left = f"{len(open_ones)} preempted job(s) had not returned when watching ended."
     return Phase(final, remark=left if open_ones else "")
+
+
+def _has_to_be_undone(p: Preemption, snapshot: ClusterSnapshot | None) -> bool:
+    """Only the operation that suspended a job will resume it. Of one that is vacating it may not have been seen yet."""
+    if p.state is S.SUSPENDED or (p.action is Action.SUSPEND and p.on_its_way):
+        return True
+    seen = snapshot.job_by_id.get(p.job_id) if snapshot else None
+    return seen is not None and still_first(p, seen)
+
+
+_HOLD = "clearway drain"
+_REASON = re.compile(_HOLD + r" (\d+)(?: [0-9a-f]+)?(?::|$)", re.ASCII)
+
+N_contra = TypeVar("N_contra", bound=EmptiesNodes, contravariant=True)
+
+
+def hold_reason(e: EmptiesNodes) -> str:
+    """What a drained node's Reason says; by it the hold is known to be ours, and whose."""
+    number = f"{e.eviction_id} {e.mark}" if e.mark else str(e.eviction_id)
+    return f"{_HOLD} {number}" + (f": {e.order.reason}" if e.order.reason else "")
+
+
+def drain_number(reason: str) -> int | None:
+    """The operation that drained a node, by the node's Reason; None for any other reason."""
+    found = _REASON.match(reason)
+    return None if found is None else int(found[1])
+
+
+def nodes_held(e: EmptiesNodes, snapshot: ClusterSnapshot) -> tuple[str, ...]:
+    """Which of its nodes this very operation has drained."""
+    reason = hold_reason(e)
+    nodes = [snapshot.node_by_name[name] for name in e.order.nodes if name in snapshot.node_by_name]
+    return tuple(node.name for node in nodes if node.drained and node.reason == reason)
+
+
+def nodes_with_other_reasons(e: EmptiesNodes, snapshot: ClusterSnapshot) -> tuple[str, ...]:
+    """Which of its nodes have a Reason that is not this operation's."""
+    reason = hold_reason(e)
+    nodes = [snapshot.node_by_name[name] for name in e.order.nodes if name in snapshot.node_by_name]
+    return tuple(node.name for node in nodes if node.reason and node.reason != reason)
+
+
+def not_ours_to_drain(nodes: Iterable[str], snapshot: ClusterSnapshot) -> str:
+    """Why one of these nodes is left alone: Slurm keeps one Reason only, and ours would replace it. Else empty."""
+    reasons = {name: snapshot.node_by_name[name].reason for name in nodes}
+    return next((f"node {name} already has a reason: {why[:120]}" for name, why in sorted(reasons.items()) if why), "")
+
+
+class NodesLifecycle(Lifecycle[N_contra]):
+    """What the lifecycles share whose operations hold nodes."""
+
+    def target(self, e: N_contra, command: Command, snapshot: ClusterSnapshot) -> Target:
+        """Of its nodes those that are not so already."""
+        ours = nodes_held(e, snapshot)
+        missing = tuple(name for name in e.order.nodes if name not in ours)
+        return Target(nodes=ours if command is Command.UNDRAIN else missing, reason=hold_reason(e))
+
+    def refused(self, e: N_contra, command: Command, error: SlurmError) -> Phase | None:  # noqa: ARG002
+        if e.state is not E.PLACING or error.retryable:
+            return None
+        return call_off(e, Outcome(OutcomeCode.NODES_REFUSED, f"The nodes cannot be taken: {error}"))

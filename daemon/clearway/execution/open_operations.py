@@ -9,13 +9,13 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
+from clearway.config.budget import BudgetConfig
 from clearway.model.errors import UnknownEvictionError
 from clearway.model.notice import Notice
-from clearway.model.operations import Drain, Eviction, EvictionState, Operation, Promise, Relocation, Usage
+from clearway.model.operations import Drain, Eviction, EvictionState, O, Operation, Promise, Relocation, Usage
 from clearway.model.orders import RollingDrain
 from clearway.model.outcome import OutcomeCode
 from clearway.model.records import StepLog, Taking
-from clearway.model.transitions import O
 from clearway.store.base import CycleState, Judgement, Store
 
 _HOUR = timedelta(hours=1)
@@ -63,8 +63,7 @@ class OpenOperations:
     def refresh(self, now: datetime, *names: str) -> CycleState:
         """Read all of them again, with the small values of these names; the first thing that a cycle does.
 
-        Raises:
-            StoreError: when the database cannot be read; the copy is as before.
+        Raises ``StoreError`` when the database cannot be read; the copy is as before.
         """
         state = self._store.cycle_state(now - _HOUR, names)
         self._now = now
@@ -205,3 +204,19 @@ class OpenOperations:
         if unknown := asked - self._counts.keys():
             self._counts |= dict.fromkeys(unknown, 0) | self._store.preemption_counts(unknown)
         return {job_id: count for job_id in asked if (count := self._counts[job_id])}
+
+
+def over_budget(jobs: int, lost_node_s: float, usage: Usage, budget: BudgetConfig) -> str:
+    """Why so many more jobs, or so much more lost work (node-seconds), would exceed it; empty where they do not.
+
+    What is intended counts as though it were done.
+    """
+    jobs += usage.jobs + usage.intended_jobs
+    if budget.jobs_per_hour is not None and jobs > budget.jobs_per_hour:
+        beside = f" ({usage.intended_jobs} of them for what is under way)" if usage.intended_jobs else ""
+        return f"{jobs} jobs would be preempted within an hour{beside}, {budget.jobs_per_hour} are allowed"
+    lost_h = (usage.lost_node_s + usage.intended_lost_node_s + lost_node_s) / 3_600
+    limit = budget.lost_node_hours_per_hour
+    if limit is not None and lost_h > limit:
+        return f"{lost_h:.1f} node-hours would be lost within an hour, {limit:g} are allowed"
+    return ""

@@ -42,8 +42,8 @@ class Quarantine:
     def attempt(self, subject: Subject, ident: str, act: Callable[[], T]) -> T | None:
         """What ``act`` returns; None where it raised, now or a short while ago.
 
-        Raises:
-            ClearwayError: where another try can help, and only after what is wrong concerns more than this subject.
+        Raises ``ClearwayError`` where another try can help, and only after what is wrong concerns more than this
+        subject.
         """
         key, now = (subject, ident), self._clock.now()
         known = self._known.get(key)

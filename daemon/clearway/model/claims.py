@@ -243,3 +243,32 @@ def begun_since(claims: Claims | None, asked: datetime) -> bool:
 def failed_since(claims: Claims | None, asked: datetime) -> bool:
     """Whether a job says that the checkpoint which it was asked for then has failed."""
     return claims is not None and claims.state is SaveState.FAILED and _since(claims.asked, asked)
+
+
+@dataclass(frozen=True, slots=True)
+class SaveReport:
+    """What a job says of itself when it is asked to save itself, or was asked at a certain time."""
+
+    claims: Claims | None
+    saved: bool  # since it was asked
+    failed: bool  # likewise
+    begun: bool  # likewise
+    may_be_signalled: bool  # now
+
+    @property
+    def how(self) -> CheckpointHow:
+        """How it can be saved now, if it can."""
+        return (self.claims and self.claims.checkpoint) or CheckpointHow.NONE
+
+
+def save_report(job: Job, now: datetime, asked: datetime | None, of: Job | None = None) -> SaveReport:
+    """``asked``: when it was asked, if it was. ``of``: see ``read_claims``."""
+    claims, _ = read_claims(job, of)
+    since = asked or now
+    return SaveReport(
+        claims,
+        saved=checkpointed_since(claims, since),
+        failed=failed_since(claims, since),
+        begun=begun_since(claims, since),
+        may_be_signalled=claims is not None and may_be_signalled(claims, job, now),
+    )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 from clearway.model.cluster import Job
 from clearway.model.orders import DrainOrder, PromiseOrder, RelocationOrder
@@ -241,6 +241,9 @@ class Operation:
     @property
     def actual_lost_node_s(self) -> float:
         return sum(p.actual_lost_node_s or 0.0 for p in self.preemptions)
+
+
+O = TypeVar("O", bound=Operation)  # noqa: E741
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

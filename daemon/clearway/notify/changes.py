@@ -8,8 +8,10 @@ Nothing is told of a plan that is only proposed (observe mode): none of its jobs
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from clearway.model.claims import CLAIM
 from clearway.model.cluster import Job
 from clearway.model.notice import Channel, Notice, NoticeKind
 from clearway.model.operations import (
@@ -26,7 +28,7 @@ from clearway.model.problem import Action
 
 WARNED_BEFORE = timedelta(seconds=30)  # a warning that comes later is of no use
 _LONGEST = 200  # characters of one fact
-_CLAIM = "clearway:"
+_MESSAGES = (Channel.WEBHOOK, Channel.SLACK, Channel.MAIL)
 S = PreemptionState
 _LEFT = (S.SUSPENDED, S.VACATED, S.QUEUED, S.RETURNED)
 
@@ -36,42 +38,62 @@ def notices_of(before: Operation | None, after: Operation, given: AbstractSet[st
 
     All channels are named, whether they are on or not.
     """
-    if after.state is EvictionState.AWAITING_APPROVAL and (before is None or before.state is not after.state):
+    waited, was_late = (before.state, before.late) if before is not None else (None, False)
+    if after.state is EvictionState.AWAITING_APPROVAL and waited is not after.state:
         yield from _to_operators(NoticeKind.APPROVAL, _approval_key(after), after, now)
-    if after.late and not (before is not None and before.late):
+    if after.late and not was_late:
         yield from _to_operators(NoticeKind.LATE, f"{after.eviction_id}:late", after, now)
     known = {p.job_id: p for p in before.preemptions} if before is not None else {}
     begins = after.state.acting and not (before is not None and before.state.acting)
     for p in after.preemptions:
         old = known.get(p.job_id)
-        if p == old and not begins and p.job_id not in given:
-            continue
-        yield from _of_job(after, old, p, now, begins=begins or old is None, given=p.job_id in given)
+        if p != old or begins or p.job_id in given:
+            change = _Change(after, old, p, begins=begins or old is None, given=p.job_id in given)
+            yield from _of_job(change, now)
 
 
-def _of_job(
-    e: Operation, old: Preemption | None, p: Preemption, now: datetime, *, begins: bool, given: bool
-) -> Iterator[Notice]:
-    warned = begins and e.state.acting and p.state is S.PLANNED and p.action is not Action.END
-    if warned and e.plan.deadline - now >= WARNED_BEFORE:
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What has become of one job."""
+
+    e: Operation
+    old: Preemption | None
+    p: Preemption
+    begins: bool  # jobs are to leave from now on
+    given: bool  # Slurm has just taken a command for it
+
+    @property
+    def warned(self) -> bool:
+        """Whether it is to leave, and has not begun to."""
+        return self.begins and self.e.state.acting and self.p.state is S.PLANNED and self.p.action is not Action.END
+
+    @property
+    def left(self) -> bool:
+        told = self.old is not None and _has_left(self.old)
+        return (self.given and self.p.state is S.VACATING) or (_has_left(self.p) and not told)
+
+    def became(self, state: PreemptionState, *before: PreemptionState) -> bool:
+        """Whether it has just come into this state, from one of those before (from any where none is named)."""
+        old = None if self.old is None else self.old.state
+        return self.p.state is state and old not in (None, state) and (not before or old in before)
+
+
+def _of_job(change: _Change, now: datetime) -> Iterator[Notice]:
+    e, p = change.e, change.p
+    if change.warned and e.plan.deadline - now >= WARNED_BEFORE:
         yield _notice(NoticeKind.WARNED, Channel.OUTPUT, e, p, now, now)
     if p.requeued_at is None:
         return
-    if (given and p.state is S.VACATING) or (_has_left(p) and not (old is not None and _has_left(old))):
-        for channel in (Channel.WEBHOOK, Channel.SLACK, Channel.MAIL):
-            yield _notice(NoticeKind.LEFT, channel, e, p, p.requeued_at, now)
+    if change.left:
+        yield from (_notice(NoticeKind.LEFT, channel, e, p, p.requeued_at, now) for channel in _MESSAGES)
         # A run of the job that makes claims may write its Comment: then it must be over first. Slurm takes no Comment
         # of a job that is cancelled.
-        if not _cancelled(p) and (_has_left(p) or _CLAIM not in p.job.comment):
+        if not _cancelled(p) and (_has_left(p) or CLAIM not in p.job.comment):
             yield _notice(NoticeKind.LEFT, Channel.COMMENT, e, p, p.requeued_at, now)
-    if old is None or old.state is p.state:
-        return
-    if p.state is S.RETURNED:
-        for channel in (Channel.WEBHOOK, Channel.SLACK, Channel.MAIL):
-            yield _notice(NoticeKind.RETURNED, channel, e, p, p.returned_at or now, now)
-    if p.state is S.FAILED and old.state in (S.VACATED, S.QUEUED):
-        for channel in (Channel.WEBHOOK, Channel.SLACK, Channel.MAIL):
-            yield _notice(NoticeKind.HELD, channel, e, p, now, now)
+    if change.became(S.RETURNED):
+        yield from (_notice(NoticeKind.RETURNED, channel, e, p, p.returned_at or now, now) for channel in _MESSAGES)
+    if change.became(S.FAILED, S.VACATED, S.QUEUED):
+        yield from (_notice(NoticeKind.HELD, channel, e, p, now, now) for channel in _MESSAGES)
 
 
 def _has_left(p: Preemption) -> bool:
@@ -210,7 +232,7 @@ def for_operators(
     kind: NoticeKind, key: str, facts: Mapping[str, str], at: datetime, eviction_id: int | None = None
 ) -> Iterator[Notice]:
     """One for each channel that reaches operators."""
-    for channel in (Channel.WEBHOOK, Channel.SLACK, Channel.MAIL):
+    for channel in _MESSAGES:
         yield Notice(
             key=key, kind=kind, channel=channel, at=at, created_at=at, eviction_id=eviction_id, about=_cut(facts)
         )

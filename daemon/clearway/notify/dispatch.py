@@ -24,8 +24,8 @@ from clearway.notify.outbox import Bell
 from clearway.notify.sending import Sender
 from clearway.notify.undelivered import BusyError, NotYetError, UndeliverableError, UndeliveredError, UnwantedError
 from clearway.store.base import Store
+from clearway.telemetry.event_metrics import NoticeMetrics
 from clearway.telemetry.log import get_logger
-from clearway.telemetry.notice_metrics import NoticeMetrics
 
 ON_THE_JOB = frozenset({Channel.COMMENT, Channel.OUTPUT})  # commands to Slurm, one for each notice
 _AT_ONCE = 200  # notices of a round
@@ -95,8 +95,7 @@ class Courier:
     def round(self) -> float:
         """Say what is due; for how long nothing will be, in seconds, unless something new is stored.
 
-        Raises:
-            StoreError, LeaseLostError: what is not stored as said will be said again.
+        Raises ``StoreError, LeaseLostError``: what is not stored as said will be said again.
         """
         sender, config = self.sender, self.config
         if sender is None or not self._leader.leads or (self.channel in ON_THE_JOB and self._leader.closed()):
@@ -213,11 +212,7 @@ class Dispatcher:
         self._threads: list[threading.Thread] = []
 
     def open(self, config: NotifyConfig) -> Callable[[], None]:
-        """What takes it over.
-
-        Raises:
-            ConfigError: where a secret cannot be used; the configuration before stays.
-        """
+        """What takes it over. Raises ``ConfigError`` where a secret cannot be used; the configuration before stays."""
         return partial(self._take, config, self._senders(config))
 
     def _take(self, config: NotifyConfig, senders: Mapping[Channel, Sender]) -> None:

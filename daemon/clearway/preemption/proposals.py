@@ -16,11 +16,10 @@ from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.planning_time import UNDER_WAY
-from clearway.execution.progress import planned_preemptions
+from clearway.execution.progress import entered, planned_preemptions
 from clearway.model.cluster import JobState
 from clearway.model.operations import Eviction, EvictionState, Operation
 from clearway.model.plan import Plan
-from clearway.model.transitions import entered
 from clearway.preemption.approval import ApprovalRules
 from clearway.preemption.held_back import after_planning
 from clearway.preemption.lifecycle import preemptor_of

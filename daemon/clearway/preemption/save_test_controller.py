@@ -6,7 +6,7 @@ The intent is stored before the signal. A daemon that died in between does not a
 from dataclasses import dataclass, replace
 
 from clearway.eligibility.under_way import under_way_by
-from clearway.execution.checkpoint_request import ask_to_save
+from clearway.execution.commands import ask_to_save
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.gate import Gate
 from clearway.model.errors import HaltedError, RequestError

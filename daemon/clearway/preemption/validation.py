@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from clearway.config.budget import BudgetConfig
-from clearway.eligibility import budget as budget_of
+from clearway.execution import open_operations
 from clearway.model.claims import CheckpointHow, last_checkpoint, read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.operations import Usage
@@ -15,7 +15,7 @@ from clearway.preemption.detection import tasks_at_once
 def over_budget(plan: OperationPlan, usage: Usage, budget: BudgetConfig) -> str:
     """Why this plan would exceed what preemption may cost in an hour; empty when it does not."""
     jobs = sum(job.job_id not in plan.eternal for job in plan.preemptees)
-    return budget_of.over_budget(jobs, plan.chosen.lost_work_node_s or 0.0, usage, budget)
+    return open_operations.over_budget(jobs, plan.chosen.lost_work_node_s or 0.0, usage, budget)
 
 
 def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] = frozenset()) -> str:

@@ -149,17 +149,18 @@ class _Reader:
             self.versions[own] = _version(event)
         if str(event.get("STATUS") or "").upper() == "CANCELLED":
             return
-        found = [(own, begin)]
-        if event.get("RRULE") is not None or event.get("RDATE") is not None:
-            if override:
-                raise _Unclear("it replaces one time of another event, and repeats itself")
-            self.repeated += event.get("RRULE") is not None
-            if self.repeated > MOST_REPEATED:
-                raise _Unclear(f"more than {MOST_REPEATED} events repeat")
-            found = [(_key(uid, each), each) for each in self._repeated(event, begin)]
-            found = [each for each in found if each[0] not in self.seen]
+        if event.get("RRULE") is None and event.get("RDATE") is None:
+            self._want(event, begin, [(own, begin)])
+            return
+        if override:
+            raise _Unclear("it replaces one time of another event, and repeats itself")
+        keys = ((_key(uid, each), each) for each in self._repeated(event, begin))
+        self._want(event, begin, [(key, each) for key, each in keys if key not in self.seen])
+
+    def _want(self, event: _Event, begin: datetime, times: list[tuple[str, datetime]]) -> None:
+        """A promise for each of these times that is looked at."""
         said: dict[str, str] = {}
-        for key, start in found:
+        for key, start in times:
             end = _end(event, begin, start)
             if end <= self.now or start > self.until:
                 continue
@@ -171,6 +172,9 @@ class _Reader:
 
     def _repeated(self, event: _Event, begin: datetime) -> list[datetime]:
         """The times within what is looked at, and a promise's longest duration before."""
+        self.repeated += event.get("RRULE") is not None
+        if self.repeated > MOST_REPEATED:
+            raise _Unclear(f"more than {MOST_REPEATED} events repeat")
         earliest = self.now - timedelta(seconds=LONGEST_S)
         found = {begin} | {_aware(each, begin) for each in _listed(event, "RDATE")}
         rule = event.get("RRULE")

@@ -2,7 +2,7 @@
 
 Each promise knows its event (``PromiseOrder.event``), so that the daemon may die between any two of them: the next look
 finds what is left to do. A file that cannot be used or is older than one before, or an event that is not understood,
-changes nothing (``calendar_memory``).
+changes nothing (``CalendarMemory``).
 
 A file is not understood within a cycle: that may take seconds. It is given to a reader, and what is done by its answer
 is done in a later cycle. Each promise that is made, changed or withdrawn is a commit: of a thousand, each cycle does
@@ -23,8 +23,7 @@ from clearway.model.operations import EvictionState, OperationKind, Promise
 from clearway.model.orders import PromiseOrder
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.promise.calendar import MOST_PROMISES, uid_of
-from clearway.promise.calendar_file import CalendarFile, Look, begin, stamp
-from clearway.promise.calendar_memory import CALENDAR, CalendarMemory
+from clearway.promise.calendar_file import CALENDAR, CalendarFile, CalendarMemory, Look, begin, stamp
 from clearway.promise.calendar_reader import CalendarReader
 from clearway.promise.controller import ENDING, PromiseController, partition_of
 from clearway.promise.request import PromiseRequest
@@ -40,7 +39,7 @@ class _NoTimeLeft(Exception):  # noqa: N818 - the next cycle does the rest
     pass
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class CalendarController:
     store: Store
     operations: OpenOperations

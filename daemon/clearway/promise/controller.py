@@ -5,11 +5,12 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from clearway.config.configuration import Mode
+from clearway.drain.request import read_request
 from clearway.eligibility.authorization import may_not_move
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.planning_time import UNDER_WAY
-from clearway.execution.progress import fresh_operation, planned_preemptions
+from clearway.execution.progress import entered, fresh_operation, planned_preemptions
 from clearway.execution.quarantine import Quarantine
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import RequestError
@@ -19,11 +20,9 @@ from clearway.model.orders import PromiseOrder
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, PromisePlan
 from clearway.model.report import Subject
-from clearway.model.requests import OperatorRequest
-from clearway.model.transitions import entered
+from clearway.model.requests import Answer, OperatorRequest
 from clearway.preemption.validation import over_budget
-from clearway.promise.lifecycle import TOLERANCE
-from clearway.promise.plan import first_plan, plan_promise, under_way_beside
+from clearway.promise.lifecycle import TOLERANCE, first_plan, plan_promise, under_way_beside
 from clearway.promise.request import PromiseRequest
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
@@ -31,7 +30,7 @@ from clearway.store.base import Store
 ENDING = (EvictionState.RETURNING, EvictionState.CANCELLING)  # it holds nothing any more, or is about to
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromiseController:
     """Takes requests, and begins what is due. Every one may be taken again: the daemon may die at any point."""
 
@@ -42,12 +41,13 @@ class PromiseController:
     quarantine: Quarantine
     emit: Emit
 
-    def promise(self, request: OperatorRequest, wish: PromiseRequest, context: CycleContext) -> Promise:
-        """The promise, stored; nothing is done for it yet.
+    def handle(self, request: OperatorRequest, context: CycleContext) -> Answer:
+        """Answer a request for promised nodes. Raises ``RequestError`` where it is refused; nothing was done then."""
+        made = self.promise(request, read_request(PromiseRequest, request.document), context)
+        return Answer(sentence=f"promise {made.eviction_id}: {made.outcome}", eviction_id=made.eviction_id)
 
-        Raises:
-            RequestError: it is refused; nothing was done.
-        """
+    def promise(self, request: OperatorRequest, wish: PromiseRequest, context: CycleContext) -> Promise:
+        """The promise, stored; nothing is done for it yet. Raises ``RequestError``: it is refused; nothing was done."""
         taken = self.operations.of_request(Promise, request.request_id)
         if taken is not None:
             return taken

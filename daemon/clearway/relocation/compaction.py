@@ -36,63 +36,75 @@ class _Emptying:
 
 def plan_compaction(hosts: Sequence[Host], residents: Sequence[Resident], limits: Limits) -> MovePlan:
     """Which jobs go where; a plan without moves when nothing is worth it."""
-    processors = {host.name: host.processors for host in hosts}
-    free = free_processors(hosts, residents)
-    jobs_on: dict[str, list[Resident]] = {name: [] for name in processors}
-    ends = dict.fromkeys(processors, 0.0)  # until when it is held; for ever where that is not known
-    for resident in sorted(residents, key=lambda each: each.job_id):
-        for name in sorted(resident.nodes & processors.keys()):
-            jobs_on[name].append(resident)
-            ends[name] = max(ends[name], float("inf") if resident.remaining_s is None else resident.remaining_s)
-    done: list[_Emptying] = []
-    moved: set[str] = set()
-    taking: set[str] = set()
-    waited_s, exact = 0.0, True
-    for source in _emptiest_first(processors, free):
-        jobs = jobs_on[source]
-        if source in taking or not all(job.movable and job.job_id not in moved for job in jobs):
+    later, exact = _Later(hosts, residents), True
+    for source in later.emptiest_first():
+        jobs = later.jobs_on[source]
+        if not later.may_empty(source) or len(later.moved) + len(jobs) > limits.jobs:
             continue
-        if len(moved) + len(jobs) > limits.jobs:
-            continue
-        targets = [name for name in processors if name != source and 0 < free[name] < processors[name]]
-        search = _Search(source, jobs, targets, free, ends, limits.tries)
+        search = _Search(source, later, limits.tries)
         exact &= search.complete
-        found = search.emptying(processors, waited_s)
-        if found is None or found.gain_node_s <= limits.worth * found.cost_node_s:
-            continue
-        done.append(found)
-        taking.update(move.target for move in found.moves)
-        ends.update(found.ends)
-        free[source] = processors[source]
-        for job, move in zip(found.jobs, found.moves, strict=True):
-            free[move.target] -= move.processors
-            moved.add(job.job_id)
-            waited_s += job.move_s or 0.0
+        found = search.emptying(later.processors, later.waited_s)
+        if found is not None and found.gain_node_s > limits.worth * found.cost_node_s:
+            later.carry_out(found)
     return MovePlan(
-        moves=tuple(move for each in done for move in each.moves),
-        emptied=tuple(each.source for each in done),
-        gain_node_s=sum(each.gain_node_s for each in done),
-        cost_node_s=sum(each.cost_node_s for each in done),
+        moves=tuple(move for each in later.done for move in each.moves),
+        emptied=tuple(each.source for each in later.done),
+        gain_node_s=sum(each.gain_node_s for each in later.done),
+        cost_node_s=sum(each.cost_node_s for each in later.done),
         exact=exact,
     )
+
+
+class _Later:
+    """The nodes as they are once what was decided so far is carried out."""
+
+    def __init__(self, hosts: Sequence[Host], residents: Sequence[Resident]) -> None:
+        self.processors = {host.name: host.processors for host in hosts}
+        self.free = free_processors(hosts, residents)
+        self.jobs_on: dict[str, list[Resident]] = {name: [] for name in self.processors}
+        self.ends = dict.fromkeys(self.processors, 0.0)  # until when it is held; for ever where that is not known
+        for resident in sorted(residents, key=lambda each: each.job_id):
+            end_s = float("inf") if resident.remaining_s is None else resident.remaining_s
+            for name in sorted(resident.nodes & self.processors.keys()):
+                self.jobs_on[name].append(resident)
+                self.ends[name] = max(self.ends[name], end_s)
+        self.done: list[_Emptying] = []
+        self.moved: set[str] = set()  # jobs
+        self.taking: set[str] = set()  # nodes that take jobs in
+        self.waited_s = 0.0  # until the next job is saved
+
+    def emptiest_first(self) -> list[str]:
+        """The nodes that are partly used now."""
+        partly = [name for name, count in self.processors.items() if 0 < self.free[name] < count]
+        return sorted(partly, key=lambda name: (self.processors[name] - self.free[name], name))
+
+    def may_empty(self, source: str) -> bool:
+        jobs = self.jobs_on[source]
+        return source not in self.taking and all(job.movable and job.job_id not in self.moved for job in jobs)
+
+    def targets(self, source: str) -> list[str]:
+        return [n for n, count in self.processors.items() if n != source and 0 < self.free[n] < count]
+
+    def carry_out(self, found: _Emptying) -> None:
+        self.done.append(found)
+        self.taking.update(move.target for move in found.moves)
+        self.ends.update(found.ends)
+        self.free[found.source] = self.processors[found.source]
+        for job, move in zip(found.jobs, found.moves, strict=True):
+            self.free[move.target] -= move.processors
+            self.moved.add(job.job_id)
+            self.waited_s += job.move_s or 0.0
 
 
 class _Search:
     """All placements of the parts on one node, largest parts first; the least that others are held longer wins."""
 
-    def __init__(
-        self,
-        source: str,
-        jobs: Sequence[Resident],
-        targets: Sequence[str],
-        free: Mapping[str, int],
-        ends: Mapping[str, float],
-        tries: int,
-    ) -> None:
+    def __init__(self, source: str, later: _Later, tries: int) -> None:
+        jobs, targets, ends = later.jobs_on[source], later.targets(source), later.ends
         self._source = source
         self._jobs = sorted(jobs, key=lambda job: (-_part_on(job, source).processors, -_end_s(job), job.job_id))
         self._targets = targets
-        self._free = {name: free[name] for name in targets}
+        self._free = {name: later.free[name] for name in targets}
         self._source_end_s = ends[source]
         self._ends = {name: end_s for name, end_s in ends.items() if name != source}
         self._longer_s = 0.0
@@ -165,12 +177,6 @@ class _Search:
             self._chosen.pop()
             self._free[name] += size
             self._ends[name] = end_s
-
-
-def _emptiest_first(processors: Mapping[str, int], free: Mapping[str, int]) -> list[str]:
-    """The nodes that are partly used."""
-    partly = [name for name, count in processors.items() if 0 < free[name] < count]
-    return sorted(partly, key=lambda name: (processors[name] - free[name], name))
 
 
 def _part_on(job: Resident, node: str) -> Part:

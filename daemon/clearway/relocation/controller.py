@@ -35,7 +35,7 @@ _ROOM_IS_MADE = Outcome(OutcomeCode.CALLED_OFF, "a job waits that room is made f
 _PROPOSAL_LASTS = timedelta(minutes=10)  # while it waits for approval; then it is made anew
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RelocationController:
     """Plans moves and stores them; the executor carries them out."""
 
@@ -50,8 +50,7 @@ class RelocationController:
     def handle(self, request: OperatorRequest, context: CycleContext) -> Answer:
         """Store the eviction that an operator asked for, not begun yet.
 
-        Raises:
-            DrainError: it is refused, or there is nothing to move; nothing was done.
+        Raises ``DrainError``: it is refused, or there is nothing to move; nothing was done.
         """
         kind = REQUESTS[RequestKind(request.kind)]
         taken = self.operations.of_request(Relocation, request.request_id)

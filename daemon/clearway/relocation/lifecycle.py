@@ -21,8 +21,19 @@ from clearway.eligibility.node_usage import FreeCapacity, most_memory_mib
 from clearway.eligibility.permission import Cause
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Command, StepContext
-from clearway.execution.lifecycle import E, Phase, Target, call_off, close_phase, placement_phase, undo, watch_is_over
-from clearway.execution.node_hold import NodesLifecycle, nodes_held, nodes_with_other_reasons
+from clearway.execution.lifecycle import (
+    E,
+    NodesLifecycle,
+    Phase,
+    Target,
+    call_off,
+    close_phase,
+    nodes_held,
+    nodes_with_other_reasons,
+    placement_phase,
+    undo,
+    watch_is_over,
+)
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.operations import Preemption, PreemptionState, Relocation
 from clearway.model.orders import RelocationOrder

@@ -27,21 +27,17 @@ def plan_promotion(hosts: Sequence[Host], residents: Sequence[Resident], limits:
     by_name = {host.name: host for host in hosts}
     processors = {host.name: host.processors for host in hosts}
     free = free_processors(hosts, residents)
-    held_by = Counter(part.node for resident in residents for part in resident.parts)
     moves: list[Move] = []
-    jobs = 0
+    moved: set[str] = set()
     waited_s = gain_node_s = spent_node_s = 0.0
-    movable = [resident for resident in residents if resident.movable and resident.nodes <= by_name.keys()]
-    # What each would gain were it the first: those behind it wait until it has been saved.
-    movable.sort(key=lambda job: (cost_node_s(job, processors) - _gain_node_s(job, by_name, 0.0), job.job_id))
-    for job in movable:
-        if jobs == limits.jobs:
+    for job in _by_gain(residents, by_name, processors):
+        if len(moved) == limits.jobs:
             break
         gain, cost = _gain_node_s(job, by_name, waited_s), cost_node_s(job, processors)
         risen = _risen(job, by_name, free) if gain > limits.worth * cost else ()
         if not risen:
             continue
-        jobs += 1
+        moved.add(job.job_id)
         waited_s += job.move_s or 0.0
         gain_node_s += gain
         spent_node_s += cost
@@ -49,11 +45,23 @@ def plan_promotion(hosts: Sequence[Host], residents: Sequence[Resident], limits:
         for move in risen:
             # What they leave is not given away yet: they hold it until they have been saved.
             free[move.target] -= move.processors
-            held_by[move.source] -= 1
-            held_by[move.target] += 1
-    sources = dict.fromkeys(move.source for move in moves)
-    emptied = tuple(name for name in sources if held_by[name] == 0)
-    return MovePlan(tuple(moves), emptied, gain_node_s, spent_node_s)
+    return MovePlan(tuple(moves), _emptied(moves, residents), gain_node_s, spent_node_s)
+
+
+def _emptied(moves: Sequence[Move], residents: Sequence[Resident]) -> tuple[str, ...]:
+    """The nodes that no job holds after these moves."""
+    held_by = Counter(part.node for resident in residents for part in resident.parts)
+    held_by.update(move.target for move in moves)
+    held_by.subtract(move.source for move in moves)
+    return tuple(name for name in dict.fromkeys(move.source for move in moves) if held_by[name] == 0)
+
+
+def _by_gain(
+    residents: Sequence[Resident], by_name: Mapping[str, Host], processors: Mapping[str, int]
+) -> list[Resident]:
+    """Those that can be moved, by what each would gain were it the first: others wait until it has been saved."""
+    movable = [resident for resident in residents if resident.movable and resident.nodes <= by_name.keys()]
+    return sorted(movable, key=lambda job: (cost_node_s(job, processors) - _gain_node_s(job, by_name, 0.0), job.job_id))
 
 
 def _standing(job: Resident, host: Host) -> _Standing:

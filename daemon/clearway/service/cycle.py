@@ -13,7 +13,7 @@ from threading import Event
 from clearway.config.configuration import Config, observing
 from clearway.drain.controller import DrainController
 from clearway.drain.rolling_controller import RollingController
-from clearway.eligibility.under_way import UnderWay
+from clearway.eligibility.context import PlanningContext
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.breaker import BREAKER, Breaker
@@ -31,7 +31,7 @@ from clearway.model.operations import Eviction, EvictionState, Operation, Operat
 from clearway.model.orders import RollingDrain
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.problem import Action
-from clearway.model.report import CycleReport, Subject, T, Waiting
+from clearway.model.report import CycleReport, Subject, Waiting
 from clearway.notify.outbox import Bell
 from clearway.planning.base import Planner
 from clearway.preemption.case_keeper import CaseKeeper
@@ -63,7 +63,7 @@ class Parts:
     clock: Clock
     emit: Emit
     history: HistoryKeeper
-    owner: str = "clearway"  # the name on the lease, which no other process may have: see ``process_identity``
+    owner: str = "clearway"  # the name on the lease, which no other process may have: see ``leadership.own_name``
     checkpointers: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # those that jobs may name
     backend_why: str = ""  # why this backend, and no other
     calendar_reader: CalendarReader = field(default_factory=ReadsInProcess)
@@ -71,7 +71,7 @@ class Parts:
     reload_waits: Event = field(default_factory=Event)  # a cycle that is running goes by an old configuration
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
     """The controllers, and the order in which a cycle asks them."""
 
@@ -109,10 +109,8 @@ class Cycle:
         ``alive`` is called between any two pieces of work. ``doubt`` says why nothing must be done by this time,
         and then ``step_s`` by how much the clock was set where that is believed from now on.
 
-        A cycle that has to end early is no failure: it reports what it saw, and nothing that follows was done.
-
-        Raises:
-            LeaseLostError: when that shows while Slurm is read.
+        A cycle that has to end early is no failure: it reports what it saw, and nothing that follows was done. Raises
+        ``LeaseLostError`` when that shows while Slurm is read.
         """
         clock = self.parts.clock
         began, now, seen = clock.monotonic(), clock.now(), clock.steady()
@@ -150,6 +148,7 @@ class Cycle:
                 if refused(snapshot.slurm_version, self.config.slurm.act_on_release):
                     self._call_off(only_observes, now, unplanned=True)
                 waiting, rolling = self._act(context, before)
+                self._keep_house(context)
             except CycleEndedError as error:
                 self._forget()
                 self.parts.emit(CycleCut(error))
@@ -228,7 +227,6 @@ class Cycle:
         part("cases", self.cases.follow, context)
         urgent = found is None or bool(found)  # where that is not known, no job is moved
         part("moves", lambda: self.relocation.update(context, urgent=urgent))
-        self._keep_house(context)
         return waiting, rolling
 
     def _look_for_lost_nodes(self, context: CycleContext) -> None:
@@ -246,18 +244,7 @@ class Cycle:
 
     def _carry_on(self, context: CycleContext) -> None:
         context = self._with_limits(context)
-        # Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
-        # A drain is planned when its nodes take nothing new any more, and goes by what is there then.
-        open_ones = self.operations.all()
-        fits = self.preemption.proposals.fits
-        left_out = {
-            e.eviction_id
-            for e in open_ones
-            if isinstance(e, Eviction)
-            and not e.placement
-            and not self._turn(f"fit of {e.eviction_id}", partial(fits, e, open_ones, context))
-        }
-        acting = [e for e in self.operations.all() if e.state.acting and e.eviction_id not in left_out]
+        acting = self._fitting(context)
         if not acting:
             return
         context = replace(context, reservations=self.parts.backend.reservations())
@@ -265,36 +252,60 @@ class Cycle:
         placing = [e for e in acting if e.state is EvictionState.PLACING]
         for eviction in (*reversed(placing), *(e for e in acting if e not in placing)):
             context.alive()
-            after = self._turn(str(eviction.eviction_id), partial(self.executor.advance, eviction, context))
-            if after is None:
-                continue
+            act = partial(self.executor.advance, eviction, context)
+            after = self.quarantine.attempt(Subject.OPERATION, str(eviction.eviction_id), act)
             if isinstance(eviction, Eviction) and isinstance(after, Eviction):
                 self.pauses.notice(eviction, after, context)
                 if after.state is EvictionState.FAILED:
                     self.suppression.suppress(after)
 
+    def _fitting(self, context: CycleContext) -> list[Operation]:
+        """What is carried on: all that is under way, but no plan that does not fit the cluster and can be put aside.
+
+        Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning. A
+        drain is planned when its nodes take nothing new any more, and goes by what is there then.
+        """
+        open_ones, fits = self.operations.all(), self.preemption.proposals.fits
+        misfits: set[int] = set()
+        for e in open_ones:
+            if isinstance(e, Eviction) and not e.placement:
+                fit = partial(fits, e, open_ones, context)
+                if not self.quarantine.attempt(Subject.OPERATION, f"fit of {e.eviction_id}", fit):
+                    misfits.add(e.eviction_id)
+        return [e for e in self.operations.all() if e.state.acting and e.eviction_id not in misfits]
+
     def _with_limits(self, context: CycleContext) -> CycleContext:
         """With the limits on jobs that others are still to leave for. Where one would bind, that is called off."""
-        early = [e for e in self.operations.all() if isinstance(e, Eviction) and _may_be_in_vain(e, context.now)]
+        pending = {job.job_id: job for job in context.snapshot.pending}
+        early = [e for e in self._may_be_in_vain(context.now) if e.preemptor.job_id in pending]
         if not early:
             return context
-        pending = {job.job_id: job for job in context.snapshot.pending}
-        looked_at = [e for e in early if e.preemptor.job_id in pending]
-        if not looked_at:
-            return context
-        backend, operations = self.parts.backend, self.operations
-        limits = backend.limits([pending[e.preemptor.job_id] for e in looked_at])
+        backend = self.parts.backend
+        limits = backend.limits([pending[e.preemptor.job_id] for e in early])
         context = replace(context, limits=limits, reservations=backend.reservations())
-        planning = self.basis.context(context, UnderWay(), counts=False)
-        for e in looked_at:
-            others = [other for other in operations.others(e) if other.state.acting]
-            if e.placement and (why := after_planning(e.plan, limits, others, planning, begun=True)):
+        seen = PlanningContext(
+            snapshot=context.snapshot, config=context.config, now=context.now, reservations=context.reservations
+        )
+        for e in early:
+            # Those before it may just have been called off.
+            acting = [each for each in self.operations.all() if each.state.acting]
+            others = [each for each in acting if each.eviction_id != e.eviction_id]
+            if e.placement and (why := after_planning(e.plan, limits, others, seen, begun=True)):
                 self.executor.cancel(e, context.now, Outcome(OutcomeCode.CALLED_OFF, why))
         return context
 
-    def _turn(self, ident: str, act: Callable[[], T]) -> T | None:
-        """One operation's; None where its last turn has just failed, or this one does."""
-        return self.quarantine.attempt(Subject.OPERATION, ident, act)
+    def _may_be_in_vain(self, now: datetime) -> list[Eviction]:
+        """Those for which jobs are still to leave, and proposals that are about to be made anew."""
+        return [
+            e
+            for e in self.operations.all()
+            if isinstance(e, Eviction)
+            and (
+                any(p.state.cancellable for p in e.preemptions)
+                if e.state.before_start
+                else e.state is EvictionState.AWAITING_APPROVAL and now - e.plan.made_at >= RENEWED_EVERY
+            )
+        ]
 
     def _keep_house(self, context: CycleContext) -> None:
         """What is done now and then: how Slurm is talked to, reservations that are left over, old history."""
@@ -332,23 +343,18 @@ class Cycle:
         if not reserved and not promised and not any(job.reservation for job in snapshot.jobs):
             return  # the snapshot shows no reservation at all: no need to ask for them
         for reservation in backend.reservations():
-            if not is_placement(reservation):
-                continue
-            number = placement_number(reservation.name)
+            number = placement_number(reservation.name) if is_placement(reservation) else None
             eviction = None if number is None else self.operations.find(number)
             if eviction is None or not eviction.state.terminal or eviction.placement != reservation.name:
                 continue  # another Clearway's, or its database is not this one: it ends by itself
-            for job in snapshot.jobs:
-                if job.reservation == reservation.name:
-                    backend.detach(job.job_id)
-            backend.delete_reservation(reservation.name)
-            if isinstance(eviction, Eviction) and eviction.plan.pin:
-                waited_in = eviction.preemptor.partitions
-                backend.set_partitions(eviction.preemptor.job_id, waited_in, instead_of=(eviction.plan.pin,))
+            self._remove_placement(eviction, snapshot)
 
-
-def _may_be_in_vain(e: Eviction, now: datetime) -> bool:
-    """Whether jobs are still to leave for it, or it is a proposal that is about to be made anew."""
-    if e.state.before_start:
-        return any(p.state.cancellable for p in e.preemptions)
-    return e.state is EvictionState.AWAITING_APPROVAL and now - e.plan.made_at >= RENEWED_EVERY
+    def _remove_placement(self, eviction: Operation, snapshot: ClusterSnapshot) -> None:
+        backend = self.parts.backend
+        for job in snapshot.jobs:
+            if job.reservation == eviction.placement:
+                backend.detach(job.job_id)
+        backend.delete_reservation(eviction.placement)
+        if isinstance(eviction, Eviction) and eviction.plan.pin:
+            waited_in = eviction.preemptor.partitions
+            backend.set_partitions(eviction.preemptor.job_id, waited_in, instead_of=(eviction.plan.pin,))

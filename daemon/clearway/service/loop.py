@@ -3,23 +3,108 @@
 ``run`` is the only place that catches every exception: a cycle that fails costs that cycle and a metric, nothing else.
 """
 
+import contextlib
 import gc
 import importlib
 import threading
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import Any
 
-from clearway.config.configuration import Config
+from clearway.api.views import MOST_WAITING, preemptor_view
+from clearway.config.configuration import Config, Mode
 from clearway.execution.cycle_context import CycleContext
-from clearway.model.errors import ClearwayError, CycleEndedError
+from clearway.model.clock import Clock
+from clearway.model.errors import ClearwayError, CycleEndedError, LeaseLostError, StoreError
 from clearway.model.events import CycleFailed
 from clearway.model.report import CycleReport
 from clearway.preemption.explainer import Explainer
 from clearway.service.clock_watch import ClockWatch
 from clearway.service.cycle import Cycle, Parts
 from clearway.service.leadership import Leadership
-from clearway.service.status_record import StatusRecord
-from clearway.service.wake_file import LOOKS_EVERY_S, WakeFile
+from clearway.store.base import STATUS, Store
+
+LOOKS_EVERY_S = 0.1
+
+
+class WakeFile:
+    """A file that job_submit.lua of slurmctld writes to when an urgent job is submitted, so that the daemon looks at
+    once.
+
+    Without it such a job is seen when the pause between two cycles is over. To look at a file costs slurmctld nothing,
+    as more cycles would. Whoever can write to the file can make the daemon look sooner, and nothing else: what it says
+    is not read.
+
+    Tells of each change of the file since the last look; of none where there is no such file.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._seen = self._stamp()
+
+    def changed(self) -> bool:
+        seen, self._seen = self._seen, self._stamp()
+        return self._seen is not None and self._seen != seen
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        if self.path is None:
+            return None
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+_SENTENCES_EVERY_S = 5.0
+
+
+@dataclass(slots=True)
+class StatusRecord:
+    """What `clearway status` shows beside operations: mode, and the urgent jobs that wait. Kept as one small value.
+
+    The command line may run where the daemon does not answer, so it reads the database. The value is written when it
+    changes: at once where another mode holds or other jobs wait, else (other sentences) at most every few seconds.
+
+    For the daemon that leads.
+    """
+
+    store: Store
+    clock: Clock
+    _written: dict[str, Any] = field(default_factory=dict)
+    _written_at: float = 0.0  # by the monotonic clock
+
+    def note(self, report: CycleReport, mode: Mode, backend_why: str) -> None:
+        """A database that does not answer, or is another daemon's now, is no failure of this cycle."""
+        shown = (preemptor_view(waiting, report) for waiting in report.waiting[:MOST_WAITING])
+        waiting = [each.model_dump(mode="json", exclude={"left_s"}) for each in shown]
+        value = {
+            "mode": mode.value,
+            "backend_why": backend_why,
+            "slurm_version": report.snapshot.slurm_version,
+            "only_observes": report.only_observes,
+            "waiting": waiting,
+            "waiting_preemptors": len(report.waiting),
+            "left_to_slurm": dict(sorted(Counter(report.left_to_slurm).items())),
+        }
+        if value == self._written:
+            return
+        now_s = self.clock.monotonic()
+        if _facts(value) == _facts(self._written) and now_s - self._written_at < _SENTENCES_EVERY_S:
+            return
+        with contextlib.suppress(StoreError, LeaseLostError):
+            self.store.set_value(STATUS, value)
+            self._written, self._written_at = value, now_s
+
+
+def _facts(value: dict[str, Any]) -> tuple[Any, ...]:
+    """The value without its sentences."""
+    waiting = [(each["job_id"], each["eviction_id"], each["deadline"]) for each in value.get("waiting", ())]
+    return *(value.get(key) for key in ("mode", "only_observes", "slurm_version", "waiting_preemptors")), waiting
+
 
 _SETTLES_EVERY_S = 3600.0
 

@@ -1,6 +1,6 @@
 """What operators ask over REST and the command line, handled by the loop: decision 0007."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from clearway.drain.controller import DrainController
@@ -12,6 +12,7 @@ from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
 from clearway.execution.gate import told
 from clearway.execution.open_operations import OpenOperations
+from clearway.execution.progress import entered
 from clearway.execution.quarantine import Quarantine
 from clearway.model.errors import ClearwayError, RequestError, StoreError
 from clearway.model.events import Emit, PlanMade
@@ -19,13 +20,11 @@ from clearway.model.operations import Eviction, EvictionState, Operation, Promis
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.report import Subject, described
 from clearway.model.requests import Answer, OperatorRequest, RequestKind, RequestResult
-from clearway.model.transitions import entered
 from clearway.preemption.save_test_controller import SaveTestController
 from clearway.preemption.save_tests import SaveTestRequest
 from clearway.preemption.suppression import Suppression
 from clearway.preemption.user_pauses import UserPauses
 from clearway.promise.controller import PromiseController
-from clearway.promise.request import PromiseRequest
 from clearway.relocation.controller import RelocationController
 from clearway.service.leadership import Leadership
 from clearway.slurm.parse.hostlist import short
@@ -34,7 +33,7 @@ from clearway.store.base import HALTED, PAUSED, Store
 _WHEN_RESUMED = ", when the pause is over (clearway resume)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHandler:
     """Handles requests in the order in which they came; one that is refused says why, and changes nothing.
 
@@ -84,46 +83,46 @@ class RequestHandler:
 
     def _handle(self, request: OperatorRequest, context: CycleContext) -> Answer | None:
         """None: it stays open. Raises ``ClearwayError`` where the request is refused."""
-        match request.kind:
-            case RequestKind.APPROVE:
-                return self._approve(request, context)
-            case RequestKind.CANCEL:
-                return self._cancel(request, context)
-            case RequestKind.PAUSE | RequestKind.RESUME:
-                pause = request.kind == RequestKind.PAUSE
-                self.store.set_value(PAUSED, pause)
-                if not pause:
-                    self.pauses.end(context.now)
-                    self.breaker.end()
-                return Answer(sentence="paused" if pause else "resumed")
-            case RequestKind.HALT | RequestKind.UNHALT:
-                halt = request.kind == RequestKind.HALT
-                self.store.set_value(HALTED, request.actor if halt else "")
-                return Answer(sentence="halted" if halt else "not halted any more")
-            case RequestKind.DRAIN | RequestKind.UNDRAIN | RequestKind.PROMISE:
-                return self._about_nodes(request, context)
-            case RequestKind.CANCEL_ROLLING:
-                self.rolling.cancel(request)
-                return Answer(sentence="cancelled")
-            case RequestKind.COMPACT | RequestKind.PROMOTE:
-                return self.relocation.handle(request, context)
-            case RequestKind.TEST_PREEMPTION:
-                return self.save_tests.carry_on(request, read_request(SaveTestRequest, request.document), context)
-            case RequestKind.HAND_OVER:
-                return Answer(sentence=f"gives up the lease after this cycle; {self.leadership.ask_to_hand_over()}")
-            case _:
-                raise RequestError(f"unknown request {request.kind}")
+        answers: Mapping[str, Callable[[OperatorRequest, CycleContext], Answer | None]] = {
+            RequestKind.APPROVE: self._approve,
+            RequestKind.CANCEL: self._cancel,
+            RequestKind.PAUSE: self._pause,
+            RequestKind.RESUME: self._resume,
+            RequestKind.HALT: self._halt,
+            RequestKind.UNHALT: self._halt,
+            RequestKind.DRAIN: self._drain,
+            RequestKind.UNDRAIN: self.drains.undrain,
+            RequestKind.CANCEL_ROLLING: self.rolling.cancel,
+            RequestKind.PROMISE: self.promises.handle,
+            RequestKind.COMPACT: self.relocation.handle,
+            RequestKind.PROMOTE: self.relocation.handle,
+            RequestKind.TEST_PREEMPTION: self._test_preemption,
+            RequestKind.HAND_OVER: self._hand_over,
+        }
+        if request.kind not in answers:
+            raise RequestError(f"unknown request {request.kind}")
+        return answers[request.kind](request, context)
 
-    def _about_nodes(self, request: OperatorRequest, context: CycleContext) -> Answer:
-        match request.kind:
-            case RequestKind.DRAIN:
-                return self._drain(request, context)
-            case RequestKind.UNDRAIN:
-                return Answer(sentence=self.drains.undrain(request, context))
-            case _:
-                promise = self.promises.promise(request, read_request(PromiseRequest, request.document), context)
-                sentence = f"promise {promise.eviction_id}: {promise.outcome}"
-                return Answer(sentence=sentence, eviction_id=promise.eviction_id)
+    def _pause(self, _: OperatorRequest, __: CycleContext) -> Answer:
+        self.store.set_value(PAUSED, True)
+        return Answer(sentence="paused")
+
+    def _resume(self, _: OperatorRequest, context: CycleContext) -> Answer:
+        self.store.set_value(PAUSED, False)
+        self.pauses.end(context.now)
+        self.breaker.end()
+        return Answer(sentence="resumed")
+
+    def _halt(self, request: OperatorRequest, _: CycleContext) -> Answer:
+        halt = request.kind == RequestKind.HALT
+        self.store.set_value(HALTED, request.actor if halt else "")
+        return Answer(sentence="halted" if halt else "not halted any more")
+
+    def _test_preemption(self, request: OperatorRequest, context: CycleContext) -> Answer | None:
+        return self.save_tests.carry_on(request, read_request(SaveTestRequest, request.document), context)
+
+    def _hand_over(self, _: OperatorRequest, __: CycleContext) -> Answer:
+        return Answer(sentence=f"gives up the lease after this cycle; {self.leadership.ask_to_hand_over()}")
 
     def _drain(self, request: OperatorRequest, context: CycleContext) -> Answer:
         wish = read_request(DrainRequest, request.document)

@@ -30,8 +30,7 @@ from clearway.config.notify import NotifyConfig
 from clearway.model.errors import ClearwayError, ConfigError, StoreError
 from clearway.notify.dispatch import Dispatcher
 from clearway.service.configuration_record import ConfigurationRecord
-from clearway.service.connections import NEXT_REQUEST_S, BoundedConnection, close_idle
-from clearway.service.listening import known_hosts, listen
+from clearway.service.listening import NEXT_REQUEST_S, BoundedConnection, close_idle, known_hosts, listen
 from clearway.service.loop import Loop
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.metrics import Metrics
@@ -339,8 +338,7 @@ def serve(
 ) -> int:
     """Run until a signal ends it; returns the exit status. ``announce`` is told the API's address.
 
-    Raises:
-        ConfigError: when the API cannot listen where it should.
+    Raises ``ConfigError`` when the API cannot listen where it should.
     """
     service = Service(
         loop, metrics, tokens, slurm=slurm, read_config=read_config, notifier=Notifier(), dispatcher=dispatcher

@@ -16,13 +16,18 @@ Failures = Mapping[str, SlurmError]  # what Slurm said of each job, by job_id, w
 class JobChange(StrEnum):
     """A change that many jobs can be given in one call."""
 
-    REQUEUE = "requeue"
-    CANCEL = "cancel"
+    # Each looks at the job just before. Where its run has ended, or is another one, it is refused
+    # (``JobNotRunningError``): Slurm would run a completed job a second time.
+    REQUEUE = "requeue"  # end this run and put it back in the queue; one that leaves or waits again is success
+    CANCEL = "cancel"  # end it for good; refused where it could not be requeued when this was decided, and now can
     SUSPEND = "suspend"
     RESUME = "resume"
+    # Lift the wait that Slurm gives requeued jobs; only a PENDING one takes it. Less than a second after its requeue a
+    # job waits first: Slurm would fail it for good.
     START_NOW = "start_now"
-    FIRST_IN_QUEUE = "first_in_queue"
-    USUAL_PRIORITY = "usual_priority"
+    FIRST_IN_QUEUE = "first_in_queue"  # the priority ``FIRST``: Slurm starts it before all others, where it fits
+    USUAL_PRIORITY = "usual_priority"  # as Slurm works it out; success also when the job has ended
+    # Refused unless this run is RUNNING: a signal to a suspended job would hang.
     SIGNAL_BATCH = "signal_batch"  # to the batch shell
     SIGNAL_STEPS = "signal_steps"  # to every process of the job's steps
 
@@ -89,40 +94,9 @@ class SlurmBackend(Protocol):
     def change_jobs(self, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
         """Give many jobs the same change, looking at all of them just before; what was not done, job by job.
 
-        For each job it is what the method of that name does for one, and what that would raise is returned. When Slurm
-        does not answer (``SlurmTimeoutError``), it is not known whether it was done. ``signal``: see ``signal``.
+        When Slurm does not answer (``SlurmTimeoutError``), it is not known whether it was done. ``signal``: "USR1",
+        without SIG.
         """
-
-    def requeue(self, job: Job) -> None:
-        """End this run of the job and put it back in the queue.
-
-        Looks at the job just before: a run that is already leaving or pending again is success; another run or
-        an ended job raises ``JobNotRunningError`` (Slurm would run a completed job a second time).
-        """
-
-    def cancel(self, job: Job) -> None:
-        """End this run of the job for good. The job is checked just before, as in ``requeue``.
-
-        Refused where the job could not be requeued when this was decided, and now can.
-        """
-
-    def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:
-        """Send a signal ("USR1", without SIG) to the batch shell, or to every process of the job's steps.
-
-        Refused (``JobNotRunningError``) unless this run is RUNNING: a signal to a suspended job would hang.
-        """
-
-    def start_now(self, job_id: str) -> None:
-        """Lift the wait that Slurm gives requeued jobs (StartTime=now); only a PENDING job takes it.
-
-        A job that was requeued less than a second ago waits first: Slurm would fail it for good.
-        """
-
-    def first_in_queue(self, job_id: str) -> None:
-        """Give the job the priority ``FIRST``: Slurm starts it before all others, where it fits."""
-
-    def usual_priority(self, job_id: str) -> None:
-        """Let Slurm work out the job's priority again; success also when the job has ended."""
 
     def attach(self, job_id: str, reservation: str) -> None:
         """Let the job start in this reservation."""
@@ -164,10 +138,6 @@ class SlurmBackend(Protocol):
 
     def power_down(self, node: str) -> None:
         """Let Slurm's power saving switch the node off once no job is on it."""
-
-    def suspend(self, job: Job) -> None: ...
-
-    def resume(self, job: Job) -> None: ...
 
     def admin_level(self, user: str) -> AdminLevel:
         """What rights Slurm gives this user; ``NONE`` without accounting."""

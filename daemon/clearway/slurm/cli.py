@@ -2,7 +2,7 @@
 
 Reading takes two queries (squeue, ``scontrol show node``), a third for the excluded nodes of waiting jobs when
 new ones have come, every ten minutes two for the order of Slurm's own preemption, and every five minutes one for the
-leaf switches while a waiting job asks for one. One more reads the tasks that squeue hides (``array_tasks``). An array's
+leaf switches while a waiting job asks for one. One more reads the tasks that squeue hides (``ArrayTasks``). An array's
 last task is named by its array and index: its own id would requeue the whole array.
 """
 
@@ -16,12 +16,10 @@ from functools import cached_property, partial
 from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
-from clearway.slurm.array_tasks import ArrayTasks
 from clearway.slurm.base import Failures
 from clearway.slurm.guarded_backend import GuardedBackend
-from clearway.slurm.job_changes import Act, Seen
-from clearway.slurm.job_lists import change_list
-from clearway.slurm.kept_records import JobRecords, NodeRecords, new_token
+from clearway.slurm.job_changes import Act, Seen, change_list
+from clearway.slurm.kept_records import ArrayTasks, JobRecords, NodeRecords, new_token
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.requeue_delay import RequeueDelay
 from clearway.slurm.site_settings import NEVER

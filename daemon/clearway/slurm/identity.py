@@ -62,8 +62,7 @@ class SlurmIdentity:
     def user_of(self, token: str) -> str | None:
         """The user whose genuine token this is; None for any other text.
 
-        Raises:
-            SlurmError: it cannot be found out now, or Slurm takes forged tokens.
+        Raises ``SlurmError``: it cannot be found out now, or Slurm takes forged tokens.
         """
         claims = claims_of(token)
         if not is_jwt(token) or not claims:

@@ -24,15 +24,15 @@ from clearway.model.errors import (
     NotAskedError,
     SlurmError,
     SlurmRefusedError,
+    SlurmTimeoutError,
     SlurmUnavailableError,
 )
 from clearway.slurm.base import Failures, JobChange
-from clearway.slurm.process import Commands, checked
+from clearway.slurm.process import Commands, checked, error_from
 from clearway.slurm.requeue_delay import RequeueDelay
 
 Seen = tuple[Job, str]  # a job as it is now, and how ``_act`` names it
 
-_LEAVING = (JobState.PENDING, JobState.COMPLETING)
 _ON_NODES = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING)
 
 # A refusal of ``scontrol requeue`` that means success: the job waits already.
@@ -67,6 +67,22 @@ _ACTS = {
 }
 # Of a job that has ended meanwhile they need not be done any more.
 _ENDED_IS_DONE = (JobChange.CANCEL, JobChange.USUAL_PRIORITY)
+
+
+# States in which a job may be changed so; in which it is as it is to be; and in which its run is over anyway.
+_MAY_BE: Mapping[JobChange, tuple[JobState, ...]] = {
+    JobChange.REQUEUE: _ON_NODES,
+    JobChange.CANCEL: (JobState.PENDING, *_ON_NODES),
+    JobChange.SUSPEND: (JobState.RUNNING, JobState.SUSPENDED),
+    JobChange.RESUME: (JobState.RUNNING, JobState.SUSPENDED),
+    JobChange.SIGNAL_BATCH: (JobState.RUNNING,),
+    JobChange.SIGNAL_STEPS: (JobState.RUNNING,),
+}
+_IS_DONE_IN = {JobChange.SUSPEND: JobState.SUSPENDED, JobChange.RESUME: JobState.RUNNING}
+_NEED_NOT_BE: Mapping[JobChange, tuple[JobState, ...]] = {
+    JobChange.REQUEUE: (JobState.PENDING, JobState.COMPLETING),
+    JobChange.CANCEL: (JobState.COMPLETING,),
+}
 
 
 class JobChanges(ABC):
@@ -107,46 +123,48 @@ class JobChanges(ABC):
     def _act_on_each(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
         return one_by_one(lambda target: self._act(act, target, value), targets)
 
-    def change_jobs(self, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
-        return self._change_all(change, {job.job_id: job for job in jobs}, signal)
-
     def look_at(self, job_ids: Sequence[str], *, whole: bool = False) -> tuple[Mapping[str, Job], Failures]:  # noqa: ARG002
         seen, failures = self._look_all(job_ids)
         return {job_id: job for job_id, (job, _) in seen.items()}, failures
 
-    def _change_all(self, change: JobChange, jobs: Mapping[str, Job | None], signal: str = "") -> Failures:
-        """``jobs``: by id, as they were when this was decided; None where that does not matter."""
+    def change_jobs(self, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
+        """``jobs``: as they were when this was decided."""
         if change in (JobChange.SIGNAL_BATCH, JobChange.SIGNAL_STEPS) and not _SIGNAL.fullmatch(signal):
-            return dict.fromkeys(jobs, SlurmRefusedError(f"{signal!r} is not a signal"))
-        seen, unseen = self._look_all(tuple(jobs))
-        failures = not_asked(unseen)
-        todo: dict[str, Seen] = {}
-        for job_id, decided in jobs.items():
-            if job_id in failures:
-                continue
-            try:
-                found = _needed(change, job_id, decided, seen.get(job_id))
-            except SlurmRefusedError as error:
-                failures[job_id] = error
-            else:
-                if found is not None:
-                    todo[job_id] = found
+            return dict.fromkeys((job.job_id for job in jobs), SlurmRefusedError(f"{signal!r} is not a signal"))
+        todo, failures = self._needed(change, jobs)
+        targets = {job_id: target for job_id, (_, target) in todo.items()}
         if change is JobChange.REQUEUE:
-            # Requeued while suspended it would wait held (JobHeldAdmin), and its TERM handler could not run.
-            suspended = {job_id: found for job_id, found in todo.items() if found[0].state is JobState.SUSPENDED}
-            failed = self._carry_out(Act.RESUME, {job_id: target for job_id, (_, target) in suspended.items()})
+            failed = self._resume_suspended(todo)
             failures |= failed
             targets = {job_id: _for_scontrol(job) for job_id, (job, _) in todo.items() if job_id not in failed}
-        else:
-            targets = {job_id: target for job_id, (_, target) in todo.items()}
-        if change is JobChange.START_NOW:
+        elif change is JobChange.START_NOW:
             for job, _ in todo.values():
                 self._requeue_delay.before_start(job)
         value = str(FIRST) if change is JobChange.FIRST_IN_QUEUE else signal
-        for job_id, told in self._carry_out(_ACTS[change], targets, value).items():
-            if not self._is_done(change, told):
-                failures[job_id] = told
-        return failures
+        told = self._carry_out(_ACTS[change], targets, value)
+        return failures | {job_id: error for job_id, error in told.items() if not self._is_done(change, error)}
+
+    def _needed(self, change: JobChange, jobs: Sequence[Job]) -> tuple[dict[str, Seen], dict[str, SlurmError]]:
+        """By one look at all of them: those that are to be changed, and why others are not."""
+        seen, unseen = self._look_all([job.job_id for job in jobs])
+        failures = not_asked(unseen)
+        todo: dict[str, Seen] = {}
+        for decided in jobs:
+            if decided.job_id in failures:
+                continue
+            try:
+                found = _needed(change, decided, seen.get(decided.job_id))
+            except SlurmRefusedError as error:
+                failures[decided.job_id] = error
+            else:
+                if found is not None:
+                    todo[decided.job_id] = found
+        return todo, failures
+
+    def _resume_suspended(self, todo: Mapping[str, Seen]) -> Failures:
+        """Requeued while suspended a job would wait held (JobHeldAdmin), and its TERM handler could not run."""
+        suspended = {job_id: target for job_id, (job, target) in todo.items() if job.state is JobState.SUSPENDED}
+        return self._carry_out(Act.RESUME, suspended)
 
     def _carry_out(self, act: Act, targets: Mapping[str, str], value: str = "") -> Failures:
         """``targets`` by job id; what failed, by job id."""
@@ -161,35 +179,6 @@ class JobChanges(ABC):
         if change is JobChange.REQUEUE:
             return _WAITS.search(str(error)) is not None
         return change in _ENDED_IS_DONE and self._has_ended(error)
-
-    def _change_one(self, change: JobChange, job_id: str, decided: Job | None = None, signal: str = "") -> None:
-        for error in self._change_all(change, {job_id: decided}, signal).values():
-            raise error
-
-    def requeue(self, job: Job) -> None:
-        self._change_one(JobChange.REQUEUE, job.job_id, job)
-
-    def cancel(self, job: Job) -> None:
-        self._change_one(JobChange.CANCEL, job.job_id, job)
-
-    def signal(self, job: Job, signal: str, *, batch_only: bool) -> None:
-        change = JobChange.SIGNAL_BATCH if batch_only else JobChange.SIGNAL_STEPS
-        self._change_one(change, job.job_id, job, signal)
-
-    def suspend(self, job: Job) -> None:
-        self._change_one(JobChange.SUSPEND, job.job_id, job)
-
-    def resume(self, job: Job) -> None:
-        self._change_one(JobChange.RESUME, job.job_id, job)
-
-    def start_now(self, job_id: str) -> None:
-        self._change_one(JobChange.START_NOW, job_id)
-
-    def first_in_queue(self, job_id: str) -> None:
-        self._change_one(JobChange.FIRST_IN_QUEUE, job_id)
-
-    def usual_priority(self, job_id: str) -> None:
-        self._change_one(JobChange.USUAL_PRIORITY, job_id)
 
     def attach(self, job_id: str, reservation: str) -> None:
         current, target = _known(job_id, self._look(job_id))
@@ -276,38 +265,29 @@ def not_asked(unseen: Failures) -> dict[str, SlurmError]:
     }
 
 
-def _needed(change: JobChange, job_id: str, decided: Job | None, found: Seen | None) -> Seen | None:
+def _needed(change: JobChange, decided: Job, found: Seen | None) -> Seen | None:
     """What is to be acted on; None where nothing is to be done. Raises SlurmRefusedError where it must not be done."""
     if change is JobChange.USUAL_PRIORITY:
         ours = found is not None and found[0].state is not JobState.ENDED and found[0].priority == FIRST
         return found if ours else None
-    found = _known(job_id, found)
+    found = _known(decided.job_id, found)
     current, _ = found
     if change is JobChange.START_NOW and current.state is not JobState.PENDING:
         # Set while COMPLETING it would be lost without a word.
-        raise SlurmRefusedError(f"job {job_id} is {current.raw_state}; only a waiting job can start now")
+        raise SlurmRefusedError(f"job {decided.job_id} is {current.raw_state}; only a waiting job can start now")
     if change in (JobChange.START_NOW, JobChange.FIRST_IN_QUEUE):
         return found
-    assert decided is not None, change  # noqa: S101 - all other changes are decided on for one run of the job
-    match change:
-        case JobChange.REQUEUE:
-            if current.state in _LEAVING:
-                return None
-            require_run(current, decided, *_ON_NODES)
-        case JobChange.CANCEL:
-            if current.state is JobState.COMPLETING:
-                return None
-            if current.state is JobState.PENDING and decided.state is not JobState.PENDING:
-                return None  # the run is over; what waits now is not what was decided on
-            require_run(current, decided, JobState.PENDING, *_ON_NODES)
-            require_unchanged(current, decided)
-        case JobChange.SUSPEND | JobChange.RESUME:
-            require_run(current, decided, JobState.RUNNING, JobState.SUSPENDED)
-            before = JobState.RUNNING if change is JobChange.SUSPEND else JobState.SUSPENDED
-            return found if current.state is before else None
-        case _:
-            require_run(current, decided, JobState.RUNNING)
-    return found
+    if current.state in _NEED_NOT_BE.get(change, ()) or (change is JobChange.CANCEL and _waits_again(current, decided)):
+        return None
+    require_run(current, decided, *_MAY_BE[change])
+    if change is JobChange.CANCEL:
+        require_unchanged(current, decided)
+    return None if current.state is _IS_DONE_IN.get(change) else found
+
+
+def _waits_again(current: Job, decided: Job) -> bool:
+    """Whether the run is over; what waits now is not what was decided on."""
+    return current.state is JobState.PENDING and decided.state is not JobState.PENDING
 
 
 def _known(job_id: str, found: Seen | None) -> Seen:
@@ -336,3 +316,35 @@ def require_run(current: Job, decided: Job, *states: JobState) -> None:
 def _for_scontrol(job: Job) -> str:
     """How scontrol names exactly this job: an array's last task has the id of the array, which would mean all tasks."""
     return job.job_id if job.array_job_id is None else f"{job.array_job_id}_{job.array_task_id}"
+
+
+# scontrol of a job, scontrol of an array's task, scancel; of 22.05 and later releases.
+_ABOUT = (
+    re.compile(r".+ for job (\d+(?:_\d+)?)"),
+    re.compile(r"(\d+_\d+): .+"),
+    re.compile(r"Kill job error on job id (\d+(?:_\d+)?): .+"),
+)
+
+
+def change_list(commands: Commands, argv: Sequence[str], targets: Sequence[str]) -> Failures:
+    """Give a command that names all of these jobs; what it said of those that it was not done for, by target.
+
+    What cannot be told apart is said of all.
+    """
+    try:
+        commands.change(argv)
+    except SlurmError as error:
+        told = {} if isinstance(error, SlurmTimeoutError) or len(targets) == 1 else _told_apart(argv[0], error, targets)
+        return told or dict.fromkeys(targets, error)
+    return {}
+
+
+def _told_apart(command: str, error: SlurmError, targets: Sequence[str]) -> dict[str, SlurmError]:
+    """By target; empty where a line is about none of them."""
+    known, found = set(targets), dict[str, SlurmError]()
+    for line in str(error).removeprefix(f"{command}: ").split("; "):
+        about = next((match[1] for pattern in _ABOUT if (match := pattern.fullmatch(line))), None)
+        if about not in known:
+            return {}
+        found[about] = error_from(command, line, 1)
+    return found

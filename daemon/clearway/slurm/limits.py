@@ -13,7 +13,7 @@ from datetime import datetime
 from clearway.model.cluster import Job
 from clearway.model.errors import SlurmError, SlurmRefusedError
 from clearway.model.limits import Association, Limits, Partition, Qos
-from clearway.slurm.parse import FieldError, limits, preempt
+from clearway.slurm.parse import FieldError, limits, site
 from clearway.slurm.process import checked, is_name
 from clearway.slurm.releases import means_sub_accounts
 from clearway.slurm.site_settings import NEVER, Run
@@ -48,33 +48,29 @@ class LimitReader:
             return Limits(unknown=str(error))
 
     def _read(self, run: Run, jobs: Iterable[Job], now: datetime) -> Limits:
-        waiting = list(jobs)
-        fit = (job.user for job in waiting if is_name(job.user))
-        users = list(dict.fromkeys(fit))[:MOST_USERS]
-        waiting = [job for job in waiting if job.user in set(users)]
+        waiting, users = _of_first_users(jobs)
         if not waiting:
             return Limits()
         if _due(self._settings_at, now):
             config = run(["scontrol", "show", "config"])
-            self._enforced, self._version = limits.enforcement(config), preempt.version(config)
+            self._enforced, self._version = limits.enforcement(config), site.version(config)
             self._parents, self._settings_at = {}, now
         partitions = limits.read_partitions(run(["scontrol", "--oneliner", "show", "partition"]))
+        named = {name: partitions[name] for job in waiting for name in job.partitions if name in partitions}
         found = Limits(
             partitions=partitions,
             enforced=not self._enforced.isdisjoint({"limits", "safe", "all"}),
             safe="safe" in self._enforced,
             users=frozenset(users),
             sub_accounts=means_sub_accounts(self._version),
+            groups=self._groups_of(run, waiting, named, now),
         )
-        named = {name: partitions[name] for job in waiting for name in job.partitions if name in partitions}
-        found = replace(found, groups=self._groups_of(run, waiting, named, now))
-        by_account = any(each.allow_accounts is not None or each.deny_accounts for each in named.values())
-        if by_account and found.sub_accounts is not False and not found.enforced:
-            found = replace(found, parents=self._accounts(run, users))
         if found.enforced:
             qos = sorted({job.qos for job in waiting} | {each.qos for each in named.values()} - {""})
             associations, known = self._records(run, users, sorted({job.account for job in waiting} - {""}), qos)
             found = replace(found, associations=associations, qos=known, parents=self._parents)
+        elif found.sub_accounts is not False and _by_account(named.values()):
+            found = replace(found, parents=self._accounts(run, users))
         return replace(found, qos=self._with_flags(run, found.qos, waiting, named, now))
 
     def _records(
@@ -129,6 +125,17 @@ class LimitReader:
         names = {job.qos for job in jobs} | qos.keys() if matters else qos.keys()
         known = {name: qos.get(name, Qos(name=name)) for name in names}
         return {name: replace(each, flags=self._flags.get(name)) for name, each in known.items()}
+
+
+def _of_first_users(jobs: Iterable[Job]) -> tuple[list[Job], list[str]]:
+    """The jobs of as many users as one cycle asks for, and these users."""
+    waiting = list(jobs)
+    users = list(dict.fromkeys(job.user for job in waiting if is_name(job.user)))[:MOST_USERS]
+    return [job for job in waiting if job.user in set(users)], users
+
+
+def _by_account(partitions: Iterable[Partition]) -> bool:
+    return any(each.allow_accounts is not None or each.deny_accounts for each in partitions)
 
 
 def _groups(run: Run, users: Sequence[str], allowed: Iterable[str]) -> dict[str, frozenset[str]]:

@@ -64,17 +64,13 @@ def read_job(record: Record) -> Job:
     if job_id < 1:
         raise FieldError(f"id is {job_id}")
     word = _text(record, "state")
-    nodes = parse.expand(_text(record, "allocated_nodes"))
-    state = parse.job_state(word, on_nodes=bool(nodes))
-    if not nodes and state in (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING):
-        raise FieldError(f"the job is {word[:40]} but has no nodes")
+    state, nodes = parse.state_and_nodes(word, _text(record, "allocated_nodes"))
     submit_time = _time(record, "submit_time")
     if submit_time is None:
         raise FieldError("submit_time is missing")
     num_nodes = len(nodes) if state.holds_nodes and nodes else _num_nodes_asked(record)
     array_id, task_id, tasks = _array(record)
-    het_id = _number(record, "heterogeneous_id")
-    time_limit_min = record.get("time_limit")
+    het_job_id, het_job_offset = _het_job(record)
     spread = None if state.holds_nodes else _spread(record)
     return Job(
         job_id=str(job_id),
@@ -91,7 +87,7 @@ def read_job(record: Record) -> Job:
         eligible_time=_time(record, "eligible_time"),
         # For a waiting job it is the scheduler's guess, which changes; a run has a start.
         start_time=None if state is JobState.PENDING else _time(record, "start_time"),
-        time_limit_s=None if time_limit_min is None else min(_number(record, "time_limit") * 60, LONGEST_S),
+        time_limit_s=_time_limit_s(record),
         nodes=nodes if state.holds_nodes else (),
         cpus=_number(record, "cpus"),
         memory_mib=math.ceil(_number(record, "memory_mib") / max(num_nodes, 1)),
@@ -99,8 +95,7 @@ def read_job(record: Record) -> Job:
         batch=_flag(record, "is_batch_job"),
         requeueable=_flag(record, "is_requeueable"),
         restart_count=_number(record, "requeue_count"),
-        # pyslurm says "UNLIMITED" for the highest of all.
-        priority=_MAX_PRIORITY if isinstance(record.get("priority"), str) else _number(record, "priority"),
+        priority=_priority(record),
         reservation=_text(record, "reservation") or None,
         dependency=_text(record, "dependencies"),
         features=",".join(_texts(record, "constraints")),
@@ -120,9 +115,25 @@ def read_job(record: Record) -> Job:
         pending_tasks=tasks,
         # Slurm tells it of tasks that run as well, squeue does not.
         array_limit=_number(record, "array_tasks_parallel") if array_id and state is JobState.PENDING else 0,
-        het_job_id=str(het_id) if het_id else None,
-        het_job_offset=_number(record, "heterogeneous_offset") if het_id else None,
+        het_job_id=het_job_id,
+        het_job_offset=het_job_offset,
     )
+
+
+def _time_limit_s(record: Record) -> int | None:
+    """None: there is none."""
+    return None if record.get("time_limit") is None else min(_number(record, "time_limit") * 60, LONGEST_S)
+
+
+def _priority(record: Record) -> int:
+    """Pyslurm says "UNLIMITED" for the highest of all."""
+    return _MAX_PRIORITY if isinstance(record.get("priority"), str) else _number(record, "priority")
+
+
+def _het_job(record: Record) -> tuple[str | None, int | None]:
+    """The heterogeneous job that it is a part of, and which."""
+    het_id = _number(record, "heterogeneous_id")
+    return (str(het_id), _number(record, "heterogeneous_offset")) if het_id else (None, None)
 
 
 def _array(record: Record) -> tuple[str | None, int | None, int]:
@@ -194,7 +205,7 @@ def _spread(record: Record) -> Spread | None:
     """What is asked for per node, and in all: pyslurm tells no more."""
     per_node = ",".join(_texts(record, "gres_per_node"))
     tasks, cpus_per_task = _number(record, "ntasks"), _number(record, "cpus_per_task")
-    found = parse.spread_asked(per_node, "", "", "", tasks=tasks, cpus_per_task=cpus_per_task)
+    found = parse.spread_asked(parse.GresAsked(per_node), tasks=tasks, cpus_per_task=cpus_per_task)
     if found is not None and not per_node and _texts(record, "gres_of_job"):
         of_job = _gpus(record, "gres_of_job")
         if of_job is None:
@@ -218,7 +229,7 @@ def _gpus_of_job(record: Record, num_nodes: int, spread: Spread | None, *, on_no
     if not on_nodes:
         return None
     if per_node or not of_job:
-        return parse.gpus_asked(per_node, "", "", "", nodes=num_nodes, tasks=0)
+        return parse.gpus_asked(parse.GresAsked(per_node), nodes=num_nodes, tasks=0)
     if num_nodes != 1 or any(not name.removeprefix("gres/").startswith("gpu:") for name in of_job):
         return None
     return _gpus(record, "gres_of_job")

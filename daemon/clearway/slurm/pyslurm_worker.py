@@ -1,8 +1,8 @@
 """The process that pyslurm lives in: ``python -m clearway.slurm.pyslurm_worker``. Only this module imports pyslurm.
 
 libslurm holds the interpreter's lock through every call, can hang for half a minute and can abort the process: here
-that does no harm: ``pyslurm_process`` ends this process and starts another. Requests and answers are JSON, each
-behind its length in four bytes, on standard input and output. At the end of the input the worker ends.
+that does no harm: ``WorkerProcess`` ends this process and starts another. Requests and answers are JSON, each behind
+its length in four bytes, on standard input and output. At the end of the input the worker ends.
 
 It passes on what pyslurm says and decides nothing. pyslurm is GPL-2.0-only; nothing of it is copied here.
 """

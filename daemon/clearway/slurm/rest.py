@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import httpx
 
@@ -20,18 +21,24 @@ from clearway.slurm import parse
 from clearway.slurm import rest_records as records
 from clearway.slurm.base import Failures, Fence
 from clearway.slurm.cli import CliBackend
-from clearway.slurm.error_numbers import ENDED, INVALID_JOB_ID, RefusedError
 from clearway.slurm.job_changes import Act, Seen
-from clearway.slurm.process import checked
-from clearway.slurm.rest_client import RestClient
+from clearway.slurm.process import ENDED, INVALID_JOB_ID, RefusedError, checked
+from clearway.slurm.rest_client import FileToken, MadeToken, NoToken, RestClient, TokenSource
 from clearway.slurm.rest_reading import ALL, JobReader, NodeReader, list_of
-from clearway.slurm.rest_tokens import FileToken, MadeToken, NoToken, TokenSource
 from clearway.slurm.site_settings import Run
 
 # slurmrestd refuses the number of a job of a federation as no job's (measured on 26.05); it lists such jobs, though.
 FIRST_OF_FEDERATION = 2**26
 
 LIMITS = "read limits, without which no job leaves for an urgent one"
+
+
+class CommandPlaces(TypedDict, total=False):
+    """Where Slurm's commands and its configuration are; see ``CliBackend``."""
+
+    slurm_conf: str | None
+    bin_dir: str | None
+    env: Mapping[str, str] | None
 
 
 class RestBackend(CliBackend):
@@ -50,18 +57,16 @@ class RestBackend(CliBackend):
         url: str,
         auth: str = "jwt",
         token_file: Path | None = None,
-        slurm_conf: str | None = None,
         timeout_s: float = 20.0,
-        bin_dir: str | None = None,
-        env: Mapping[str, str] | None = None,
         transport: Callable[[], httpx.AsyncBaseTransport] | None = None,
+        **commands: Unpack[CommandPlaces],
     ) -> None:
-        super().__init__(now=now, slurm_conf=slurm_conf, timeout_s=timeout_s, bin_dir=bin_dir, env=env)
+        super().__init__(now=now, timeout_s=timeout_s, **commands)
         tokens = _tokens(auth, token_file, self._run, now)
         self._client = RestClient(url, tokens, timeout_s=timeout_s, transport=transport)
         self._jobs, self._nodes = JobReader(self._client), NodeReader(self._client)
         self._has_commands = (
-            shutil.which("scontrol", path=bin_dir or self._commands.environment({})["PATH"]) is not None
+            shutil.which("scontrol", path=commands.get("bin_dir") or self._commands.environment({})["PATH"]) is not None
         )
 
     def fenced_by(self, fence: Fence) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from clearway.model.cluster import Job, JobState, Node, Skipped
 from clearway.model.errors import SlurmUnavailableError
 from clearway.slurm import rest_records as records
-from clearway.slurm.error_numbers import RefusedError
+from clearway.slurm.process import RefusedError
 from clearway.slurm.rest_client import UNCHANGED, Document, RestClient
 from clearway.slurm.site_settings import NEVER
 

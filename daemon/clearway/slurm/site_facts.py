@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from clearway.model.cluster import Node
 from clearway.model.errors import SlurmError, SlurmRefusedError
 from clearway.slurm import parse
-from clearway.slurm.parse import FieldError, preempt
+from clearway.slurm.parse import FieldError, site
 from clearway.slurm.parse.fields import NOTHING, duration_s
 from clearway.slurm.process import Commands
 
@@ -89,11 +89,11 @@ def read_site(commands: Commands) -> SiteFacts:
     settings = dict(reversed(_SETTING.findall(config)))  # of several, such as Epilog[0] and Epilog[1], the first
     clock = _CLOCK.search(config)
     qos, unknown = _qos(commands, settings)
-    by_qos = preempt.sorts_by_qos(config)
+    by_qos = site.sorts_by_qos(config)
     records = commands.run(["scontrol", "show", "assoc_mgr", "flags=qos"]) if by_qos else partitions
     preempts: Mapping[str, frozenset[str]] = {}
-    if preempt.preempts(config):
-        preempts = preempt.preempted_qos(records) if by_qos else preempt.preempted_partitions(records)
+    if site.preempts(config):
+        preempts = site.preempted_qos(records) if by_qos else site.preempted_partitions(records)
     return SiteFacts(
         settings=settings,
         clock=datetime.fromisoformat(clock[1]).replace(tzinfo=UTC) if clock else None,
@@ -103,7 +103,7 @@ def read_site(commands: Commands) -> SiteFacts:
         nodes=tuple(nodes),
         preempts={name: others for name, others in preempts.items() if others},
         preempts_by_qos=by_qos,
-        grace_s=preempt.longest_grace_s(records),
+        grace_s=site.longest_grace_s(records),
     )
 
 

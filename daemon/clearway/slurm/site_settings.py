@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from clearway.eligibility.licenses import asks_for_any
 from clearway.model.cluster import Job, JobState, License, PowerSaving, PreemptPriorities, Topology
 from clearway.model.errors import SlurmError
-from clearway.slurm.parse import FieldError, preempt, read_leaf_switches, read_licenses, read_power_saving
+from clearway.slurm.parse import FieldError, read_leaf_switches, read_licenses, read_power_saving, site
 from clearway.slurm.releases import release_of
 
 CONFIG_EVERY_S = 600.0
@@ -43,19 +43,19 @@ class ConfigReader:
         self._read_at, queries = now, 1
         with suppress(SlurmError):
             config = run(["scontrol", "show", "config"])
-            version = preempt.version(config)
+            version = site.version(config)
             self.version = version if release_of(version) else self.version
             self._power = read_power_saving(config)
-            of_qos, queries = preempt.sorts_by_qos(config), 2
+            of_qos, queries = site.sorts_by_qos(config), 2
             if of_qos:
                 records = run(["scontrol", "show", "assoc_mgr", "flags=qos"])
-                found, preempted = preempt.read_qos_priorities(records), preempt.preempted_qos(records)
+                found, preempted = site.read_qos_priorities(records), site.preempted_qos(records)
             else:
                 records = run(["scontrol", "--oneliner", "show", "partition"])
-                found, preempted = preempt.read_tiers(records), preempt.preempted_partitions(records)
-            if not preempt.preempts(config):
+                found, preempted = site.read_tiers(records), site.preempted_partitions(records)
+            if not site.preempts(config):
                 preempted = {}
-            grace_s = preempt.longest_grace_s(records) if preempted else 0.0
+            grace_s = site.longest_grace_s(records) if preempted else 0.0
             self._known = PreemptPriorities(found, of_qos=of_qos, preempts=preempted, grace_s=grace_s)
         return self._known, self._power, queries
 

@@ -8,19 +8,18 @@ from typing import Any, Generic, Protocol
 from clearway.estimates.history import HistoryStore
 from clearway.model.audit import AuditCheck, Audited, AuditRow
 from clearway.model.notice import Channel, Notice, Waiting
-from clearway.model.operations import EvictionState, Operation, OperationKind, Usage
+from clearway.model.operations import EvictionState, O, Operation, OperationKind, Usage
 from clearway.model.orders import MoveKind, RollingDrain, RollingState
 from clearway.model.plan import Explanation, OperationPlan
 from clearway.model.records import Involvement, Leader, Lease, Loop, SaveTest, StepLog, StepRecord, Taking
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
-from clearway.model.transitions import O
 from clearway.model.urgent_report import Case
 
 # Small values that the daemon stores: see ``Store.set_value``.
 HALTED = "halted"  # who has halted the daemon; empty where it is not halted
 PAUSED = "paused"
 BACKEND = "backend"
-STATUS = "status"  # mode and waiting urgent jobs, as ``service.status_record`` writes them
+STATUS = "status"  # mode and waiting urgent jobs, as ``service.loop.StatusRecord`` writes them
 LARGEST_ID = 2**31 - 1  # what every database's integer holds
 
 

@@ -19,10 +19,9 @@ from sqlalchemy.exc import IntegrityError
 
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.model.notice import Notice
-from clearway.model.operations import EvictionState, Operation, OperationKind
+from clearway.model.operations import EvictionState, O, Operation, OperationKind
 from clearway.model.plan import OperationPlan
 from clearway.model.records import CheckpointRecord, RestartRecord, StepLog
-from clearway.model.transitions import O
 from clearway.store import (
     document_rows,
     eviction_rows,

@@ -4,8 +4,10 @@ A cycle has a line when something changed, and every few minutes all the same; e
 eviction has one, as the store tells them. No line repeats what the one before it said.
 """
 
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import singledispatchmethod
 
@@ -37,6 +39,37 @@ _MOST_LINES = 20  # of one sort in a cycle: a thousand bad records need no thous
 _NUMBER = re.compile(r"\d+(\.\d+)?[dhms]?")
 
 
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """Something that lasts, and why: a line when it begins or has another cause, and one when it is over."""
+
+    name: str  # of the report
+    level: int
+    begins: str
+    over: str
+    advice: Mapping[str, str] = field(default_factory=dict)
+    told: Callable[[CycleReport], dict[str, str]] = lambda _: {}
+
+
+_CONDITIONS = (
+    _Condition("clock_doubt", logging.WARNING, "nothing is done by this time", "the clock is gone by again"),
+    _Condition(
+        "only_observes",
+        logging.WARNING,
+        "Clearway only observes, whatever daemon.mode says",
+        "Clearway acts again as daemon.mode says",
+        told=lambda report: {"slurm": report.snapshot.slurm_version},
+    ),
+    _Condition(
+        "stopped",
+        logging.ERROR,
+        "no job is made to leave any more",
+        "jobs may be made to leave again",
+        advice={"next": "clearway resume"},
+    ),
+)
+
+
 class LogLines:
     """``write`` takes any event; ``steps`` reads an eviction's steps from the store."""
 
@@ -52,9 +85,7 @@ class LogLines:
         self._unread: frozenset[tuple[str, str]] = frozenset()
         self._complaints: frozenset[str] = frozenset()
         self._epoch: int | None = None
-        self._clock_doubt = ""
-        self._only_observes = ""
-        self._stopped = ""
+        self._conditions: dict[str, str] = {}
         self._signature: tuple[object, ...] | None = None
         self._spoke_at: datetime | None = None
         self._failure: tuple[str, datetime, int] | None = None
@@ -71,24 +102,13 @@ class LogLines:
         if report.epoch != self._epoch:
             self._log.info("this daemon leads" if report.epoch else "another daemon leads", epoch=report.epoch)
             self._epoch = report.epoch
-        if report.clock_doubt != self._clock_doubt:
-            if report.clock_doubt:
-                self._log.warning("nothing is done by this time", why=report.clock_doubt)
-            else:
-                self._log.info("the clock is gone by again")
-            self._clock_doubt = report.clock_doubt
-        if report.only_observes != self._only_observes:
-            if report.only_observes:
-                self._log.warning("Clearway only observes, whatever daemon.mode says", why=report.only_observes)
-            else:
-                self._log.info("Clearway acts again as daemon.mode says", slurm=report.snapshot.slurm_version)
-            self._only_observes = report.only_observes
-        if report.stopped != self._stopped:
-            if report.stopped:
-                self._log.error("no job is made to leave any more", why=report.stopped, next="clearway resume")
-            else:
-                self._log.info("jobs may be made to leave again")
-            self._stopped = report.stopped
+        for each in _CONDITIONS:
+            why = getattr(report, each.name)
+            if why and why != self._conditions.get(each.name):
+                self._log.log(each.level, each.begins, why=why, **each.advice)
+            elif not why and self._conditions.get(each.name):
+                self._log.info(each.over, **each.told(report))
+            self._conditions[each.name] = why
         self._tell_unread(report)
         self._tell_waiting(report.waiting)
         self._tell_evictions(report)

@@ -17,11 +17,8 @@ from clearway.model.claims import CLAIM, read_claims
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.events import CommandGiven, CycleCut, CycleFailed, Event, HandlingFailed
 from clearway.model.report import CycleReport
-from clearway.telemetry.account_metrics import AccountMetrics
+from clearway.telemetry.event_metrics import AccountMetrics, NoticeMetrics, OperationMetrics, WorkMetrics
 from clearway.telemetry.families import CUTS, FAILURES, RECORDS, Families
-from clearway.telemetry.notice_metrics import NoticeMetrics
-from clearway.telemetry.operation_metrics import OperationMetrics
-from clearway.telemetry.work_metrics import WorkMetrics
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which is never read
 

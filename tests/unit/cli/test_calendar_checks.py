@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 
 from clearway.config.configuration import load_config
-from clearway.doctor import calendar_checks
-from clearway.doctor.case import Asked, Case
-from clearway.doctor.database_facts import DatabaseFacts
-from clearway.promise.calendar_file import read_file
-from clearway.promise.calendar_memory import CalendarMemory
+from clearway.doctor import daemon_checks
+from clearway.doctor.case import Asked, Case, DatabaseFacts
+from clearway.promise.calendar_file import CalendarMemory, read_file
 from clearway.promise.calendar_reader import WAITS_S
 from clearway.promise.calendar_worker import TOO_MUCH
 from clearway.slurm.site_facts import SiteFacts, SitePartition
@@ -69,7 +67,7 @@ def examined(calendar: Path, followed: CalendarMemory | None = None) -> list[tup
     )  # fmt: skip
     known = DatabaseFacts(kind="SQLite", revision="1", calendar=followed)
     vars(case).update({"_once_site": (site, None), "_once_database": (known, None)})
-    return [(each.state.value, each.what, each.remedy) for each in calendar_checks.calendar(case)]
+    return [(each.state.value, each.what, each.remedy) for each in daemon_checks.calendar(case)]
 
 
 def test_a_good_calendar(calendar: Path) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from clearway.config.configuration import parse_config
-from clearway.doctor.case import Asked, Case
+from clearway.doctor.case import Asked, Case, Result, State
 from clearway.doctor.daemon_checks import wake_file
-from clearway.doctor.finding import Result, State
 
 
 @pytest.fixture

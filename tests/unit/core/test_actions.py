@@ -11,7 +11,13 @@ import pytest
 from clearway.config.configuration import Config, CostsConfig
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
-from clearway.estimates.costs import checkpoint_rate_mib_s, preemption_options, suspend_option, why_no_checkpoint
+from clearway.estimates.costs import (
+    CostBasis,
+    checkpoint_rate_mib_s,
+    preemption_options,
+    suspend_option,
+    why_no_checkpoint,
+)
 from clearway.execution.job_lifecycle import Command, Step, StepContext, next_step
 from clearway.execution.placement import placement, placement_until
 from clearway.model.claims import CheckpointHow, Claims
@@ -257,10 +263,11 @@ def test_system_checkpoint_writes_all_memory() -> None:
     claims = Claims(checkpoint=CheckpointHow.SIGNAL, checkpointer="dmtcp")
     costs = CostsConfig(node_mib_s=100.0, app_memory_fraction=0.5, checkpoint_overhead=2.0)
     of = job(memory_mib=1_000)
-    (whole,) = preemption_options(of, claims, NOW, costs, 0, kill=False, requeueable=True, actions=KNOWN)
+    by = CostBasis(now=NOW, costs=costs, actions=KNOWN)
+    (whole,) = preemption_options(of, claims, by, kill=False, requeueable=True)
     assert whole == Option(Action.SYS_CHECKPOINT, checkpoint_s=12.0, return_node_s=12)
     itself = replace(claims, checkpointer="application")
-    (part,) = preemption_options(of, itself, NOW, costs, 0, kill=False, requeueable=True, actions=KNOWN)
+    (part,) = preemption_options(of, itself, by, kill=False, requeueable=True)
     assert part == Option(Action.APP_CHECKPOINT, checkpoint_s=7.0, return_node_s=7)
 
 

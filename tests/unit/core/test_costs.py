@@ -10,6 +10,7 @@ from clearway.config.configuration import CostsConfig
 from clearway.estimates.costs import (
     NO_HISTORY,
     TIME_LIMIT_SLACK_S,
+    CostBasis,
     app_checkpoint_s,
     checkpoint_time_s,
     end_ready_s,
@@ -136,7 +137,10 @@ SAVE = Option(Action.APP_CHECKPOINT, checkpoint_s=32, return_node_s=32)
 )
 def test_options(kill: bool, requeueable: bool, saves: bool, options: tuple[Option, ...]) -> None:
     claims = replace(SIGNAL, took_s=30.0) if saves else None
-    assert preemption_options(job(), claims, NOW, COSTS, 0, kill=kill, requeueable=requeueable) == options
+    assert (
+        preemption_options(job(), claims, CostBasis(now=NOW, costs=COSTS), kill=kill, requeueable=requeueable)
+        == options
+    )
 
 
 def back(options: tuple[Option, ...]) -> dict[Action, int]:
@@ -150,7 +154,8 @@ def test_coming_back_costs_restart_and_queue_on_all_nodes() -> None:
 
     def options(claims: Claims, costs: CostsConfig = COSTS) -> dict[Action, int]:
         running = job(nodes=4, start_time=after(-600))
-        return back(preemption_options(running, claims, NOW, costs, 0, kill=True, requeueable=True, history=history))
+        by = CostBasis(now=NOW, costs=costs, history=history)
+        return back(preemption_options(running, claims, by, kill=True, requeueable=True))
 
     assert options(saved) == {Action.KILL: 4 * (50 + 22), Action.APP_CHECKPOINT: 4 * (50 + 22)}
     fresh = replace(saved, last=None)
@@ -162,16 +167,8 @@ def test_coming_back_costs_restart_and_queue_on_all_nodes() -> None:
 
 
 def share_s(claims: Claims, nodes: int, shared_mib_s: float | None) -> float | None:
-    (save,) = preemption_options(
-        job(nodes=nodes, memory_mib=1_000),
-        claims,
-        NOW,
-        COSTS,
-        0,
-        kill=False,
-        requeueable=True,
-        shared_mib_s=shared_mib_s,
-    )
+    by = CostBasis(now=NOW, costs=COSTS, shared_mib_s=shared_mib_s)
+    (save,) = preemption_options(job(nodes=nodes, memory_mib=1_000), claims, by, kill=False, requeueable=True)
     return save.file_system_s
 
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from clearway.execution.job_lifecycle import Command
 from clearway.execution.lifecycle import Phase
 from clearway.execution.placement import placement
+from clearway.execution.progress import entered
 from clearway.model.cluster import Job, JobState
 from clearway.model.operations import Eviction, EvictionState, PreemptionState
 from clearway.model.problem import Action
-from clearway.model.transitions import entered
 from clearway.preemption.lifecycle import Observation, next_phase
 from tests.builders import NOW, after, eviction, plan, urgent_job
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearway.config.configuration import CostsConfig, LearningConfig
-from clearway.estimates.costs import NO_HISTORY, app_checkpoint_s, preemption_options, write_time_s
+from clearway.estimates.costs import NO_HISTORY, CostBasis, app_checkpoint_s, preemption_options, write_time_s
 from clearway.estimates.learning import History, Requeued, application, quantile
 from clearway.model.claims import CheckpointHow, Claims, Restart
 from clearway.model.problem import Action
@@ -181,7 +181,9 @@ def test_failures_are_forgiven_after_a_while_and_the_next_one_counts_at_once() -
 
 def test_an_untrusted_application_is_only_offered_to_be_killed() -> None:
     known = history(record(outcome=FAILED), record(at_s=1, outcome=FAILED))
-    ways = preemption_options(job(), SIGNAL, after(2), COSTS, 0, kill=True, requeueable=True, history=known)
+    ways = preemption_options(
+        job(), SIGNAL, CostBasis(now=after(2), costs=COSTS, history=known), kill=True, requeueable=True
+    )
     assert [way.action for way in ways] == [Action.KILL]
 
 

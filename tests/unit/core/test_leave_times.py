@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from clearway.config.configuration import Config
-from clearway.execution.leave_times import LeaveTimes
+from clearway.execution.cycle_context import LeaveTimes
 from clearway.model.operations import Eviction
 from clearway.model.problem import Action
 from tests.builders import NOW, after, eviction, plan

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearway.execution.job_lifecycle import Command, Step, StepContext, next_step
+from clearway.execution.progress import preemption_entered
 from clearway.model.claims import Claims, checkpointed_since
 from clearway.model.cluster import Job, JobState
 from clearway.model.operations import EvictionState, Preemption, PreemptionState
 from clearway.model.problem import Action
-from clearway.model.transitions import preemption_entered
 from tests.builders import NOW, after, job, preemption
 
 S = PreemptionState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clearway.doctor.once import Once
+from clearway.doctor.case import Once
 from clearway.model.errors import ClearwayError, SlurmUnavailableError
 
 

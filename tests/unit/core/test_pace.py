@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from clearway.execution.pace import CYCLE_S, FIRST_SIZE, Pace
+from clearway.execution.job_batch import CYCLE_S, FIRST_SIZE, Pace
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from clearway.estimates.learning import History, Requeued
-from clearway.estimates.returns import runs_again
+from clearway.estimates.learning import History, Requeued, runs_again
 from clearway.model.operations import PreemptionState
 from clearway.model.problem import Action
 from tests.builders import NOW, after, preemption

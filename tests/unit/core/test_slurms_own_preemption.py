@@ -7,7 +7,7 @@ import pytest
 from clearway.model.cluster import Job, JobState, PreemptPriorities
 from clearway.model.plan import Preemptor
 from clearway.preemption.slurms_own import slurm_preempts
-from clearway.slurm.parse import preempt
+from clearway.slurm.parse import site
 from tests.builders import after, job, node, snapshot, urgent_job
 
 PARTITIONS = """\
@@ -28,12 +28,12 @@ QOS=high(2)
 
 
 def test_what_slurm_says() -> None:
-    found = preempt.preempted_partitions(PARTITIONS)
+    found = site.preempted_partitions(PARTITIONS)
     assert found["top"] == {"batch", "slow"}
     assert not found["batch"]
     assert not found["standing"]
-    assert preempt.longest_grace_s(PARTITIONS) == 90
-    assert preempt.preempted_qos(QOS) == {"high": {"normal", "low"}}
+    assert site.longest_grace_s(PARTITIONS) == 90
+    assert site.preempted_qos(QOS) == {"high": {"normal", "low"}}
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,10 @@ def test_what_slurm_says() -> None:
 )
 def test_whether_slurm_preempts(kind: str, mode: str, does: bool) -> None:
     config = f"PreemptMode             = {mode}\nPreemptType             = {kind}\nPreemptExemptTime       = 00:00:00\n"
-    assert preempt.preempts(config) is does
+    assert site.preempts(config) is does
 
 
-PRIORITIES = PreemptPriorities(preempts=preempt.preempted_partitions(PARTITIONS))
+PRIORITIES = PreemptPriorities(preempts=site.preempted_partitions(PARTITIONS))
 
 
 def preemptor(of: Job) -> Preemptor:
@@ -88,7 +88,7 @@ def test_a_job_on_its_way_out_counts_as_gone() -> None:
 
 
 def test_by_qos() -> None:
-    priorities = PreemptPriorities(of_qos=True, preempts=preempt.preempted_qos(QOS))
+    priorities = PreemptPriorities(of_qos=True, preempts=site.preempted_qos(QOS))
     assert priorities.takes(job("1", qos="normal"), urgent_job(qos="high"))
     assert not priorities.takes(job("1", qos="high"), urgent_job(qos="high"))
     assert not priorities.takes(job("1", qos="high"), urgent_job(qos="normal"))

@@ -7,9 +7,9 @@ from enum import StrEnum
 
 import pytest
 
+from clearway.execution.progress import OPERATIONS, PREEMPTIONS, entered, planned_again, preemption_entered, superseded
 from clearway.model.errors import TransitionError
 from clearway.model.operations import EvictionState, OperationKind, PreemptionState
-from clearway.model.transitions import OPERATIONS, PREEMPTIONS, entered, planned_again, preemption_entered, superseded
 from docs.reference.diagrams import FIRST_STATES
 from tests.builders import NOW, after, eviction, preemption
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clearway.eligibility.node_counts import with_least_nodes
+from clearway.eligibility.node_usage import with_least_nodes
 from clearway.model.cluster import Spread
 from tests.builders import job, node, urgent_job
 

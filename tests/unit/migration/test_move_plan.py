@@ -15,8 +15,7 @@ from clearway.eligibility.context import PlanningContext
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.orders import MoveKind
 from clearway.model.plan import Choice, NoPlan, RelocationPlan
-from clearway.relocation.inventory import parts_of
-from clearway.relocation.plan import could_be_placed, plan_moves
+from clearway.relocation.plan import could_be_placed, parts_of, plan_moves
 from tests.builders import NOW, after, job, node
 
 SAVES = "clearway:checkpoint=signal,took=5"

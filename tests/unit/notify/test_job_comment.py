@@ -13,7 +13,7 @@ from clearway.model.claims import parse_claims
 from clearway.model.cluster import JobState
 from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError
 from clearway.model.notice import Channel, NoticeKind
-from clearway.notify.job_comment import CommentWriter, OutputWriter
+from clearway.notify.sending import CommentWriter, OutputWriter
 from clearway.notify.undelivered import NotYetError, UndeliverableError, UndeliveredError
 from clearway.slurm.job_notes import JobWords
 from tests.builders import NOW, after

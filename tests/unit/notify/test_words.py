@@ -11,7 +11,7 @@ import pytest
 
 from clearway.config.notify import MailConfig, NotifyConfig, TextsConfig
 from clearway.model.notice import Channel, Notice, NoticeKind
-from clearway.notify.job_comment import with_note
+from clearway.notify.sending import with_note
 from clearway.notify.words import as_json, as_mail, as_slack, sentence
 from tests.builders import NOW
 

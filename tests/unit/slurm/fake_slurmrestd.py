@@ -11,6 +11,7 @@ import httpx
 
 from clearway.slurm.rest import RestBackend
 from clearway.slurm.rest_client import Document
+from tests.one_job import OneJob
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 Answer = httpx.Response | Callable[[], httpx.Response]
@@ -137,7 +138,7 @@ class FakeSlurmrestd:
 
     def backend(self, **settings: Any) -> RestBackend:
         settings = {"url": "unix:/nowhere", "auth": "local", "bin_dir": "/nowhere", "now": lambda: NOW} | settings
-        return RestBackend(transport=lambda: httpx.MockTransport(self._answer), **settings)
+        return OneJob(RestBackend(transport=lambda: httpx.MockTransport(self._answer), **settings))
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         self.headers.append(request.headers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from clearway.model.cluster import Job, JobState
-from clearway.slurm.array_tasks import MOST_ASKED, MOST_TASKS, ArrayTasks
+from clearway.slurm.kept_records import MOST_ASKED, MOST_TASKS, ArrayTasks
 from tests.builders import job
 
 

@@ -9,7 +9,7 @@ import pytest
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.base import JobChange
 from clearway.slurm.cli import CliBackend
-from clearway.slurm.job_lists import change_list
+from clearway.slurm.job_changes import change_list
 from clearway.slurm.process import Commands
 from tests.unit.slurm.fake_slurm import FakeSlurm, seen
 from tests.unit.slurm.test_hostile import GOOD

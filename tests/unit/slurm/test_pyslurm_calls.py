@@ -12,9 +12,10 @@ import pytest
 
 from clearway.model.cluster import FIRST, Job, JobState
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
-from clearway.slurm.error_numbers import RefusedError
+from clearway.slurm.process import RefusedError
 from clearway.slurm.pyslurm import PyslurmBackend
 from clearway.slurm.pyslurm_worker import Calls
+from tests.one_job import OneJob
 from tests.unit.slurm.fake_slurm import FakeSlurm
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
@@ -43,7 +44,7 @@ class Worker:
 
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> PyslurmBackend:
-    made = PyslurmBackend(now=lambda: NOW)
+    made = OneJob(PyslurmBackend(now=lambda: NOW))
     monkeypatch.setattr(made, "_worker", Worker())
     return made
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clearway.model.errors import LeaseLostError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
-from clearway.slurm.pyslurm_process import MAX_WAIT_S, WorkerProcess
+from clearway.slurm.pyslurm import MAX_WAIT_S, WorkerProcess
 from tests.unit.slurm.fences import TestFence
 
 ANSWERS = """

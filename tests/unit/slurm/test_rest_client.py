@@ -20,8 +20,7 @@ from clearway.model.errors import (
     SlurmUnavailableError,
 )
 from clearway.slurm import rest_client
-from clearway.slurm.rest_client import RestClient
-from clearway.slurm.rest_tokens import NoToken
+from clearway.slurm.rest_client import NoToken, RestClient
 from tests.unit.slurm.fake_slurmrestd import FakeSlurmrestd, job, refusal
 from tests.unit.slurm.fences import TestFence
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
-from clearway.slurm.rest_tokens import MadeToken
+from clearway.slurm.rest_client import MadeToken
 from tests.unit.slurm.fake_slurmrestd import NOW, FakeSlurmrestd, job, refusal
 
 

@@ -13,8 +13,7 @@ _FIELDS = ("JobIDRaw", "State", "ElapsedRaw")
 def command(user: str, name: str, days: int) -> Sequence[str]:
     """The sacct command for the jobs of this user and name.
 
-    Raises:
-        WalltimeError: sacct would read the name as a list of names.
+    Raises ``WalltimeError``: sacct would read the name as a list of names.
     """
     for what, text in (("user", user), ("name", name)):
         if not text or "," in text or not text.isprintable():
@@ -28,8 +27,7 @@ def command(user: str, name: str, days: int) -> Sequence[str]:
 def read(text: str) -> list[float]:
     """Seconds that each completed job of the answer took, in its order.
 
-    Raises:
-        WalltimeError: a line is none of the command's.
+    Raises ``WalltimeError``: a line is none of the command's.
     """
     found: list[float] = []
     for number, line in enumerate(text.splitlines(), 1):

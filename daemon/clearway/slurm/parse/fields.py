@@ -58,9 +58,9 @@ def read_one(
     may_hold_nodes: Callable[[R], bool] = lambda _: True,
     nodes_only: Callable[[R], T | None] = lambda _: None,
 ) -> Reading[T]:
-    """For a record that cannot be read ``may_hold_nodes`` is asked, and ``nodes_only`` for what stands for it.
+    """Reads one record. If a field is bad, returns what ``nodes_only`` can salvage, so that its nodes stay occupied.
 
-    That has its ``nodes``.
+    ``may_hold_nodes``: whether the job in a record that cannot be read could be on nodes.
     """
     try:
         return ident, read(record), None

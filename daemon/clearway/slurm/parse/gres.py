@@ -6,6 +6,7 @@ Measured on 22.05 and 26.05: ``gres:gpu:a100:2`` and ``gres/gpu:2`` (jobs), ``gr
 
 import re
 from collections import Counter
+from typing import NamedTuple
 
 from clearway.model.cluster import Spread
 from clearway.model.problem import gres_kind
@@ -13,6 +14,16 @@ from clearway.slurm.parse import fields
 from clearway.slurm.parse.fields import FieldError
 
 Gpus = tuple[tuple[str, int], ...]
+
+
+class GresAsked(NamedTuple):
+    """Generic resources as a job asks for them, in four ways; "" where it does not."""
+
+    per_node: str = ""
+    per_job: str = ""
+    per_socket: str = ""
+    per_task: str = ""
+
 
 _DETAILS = re.compile(r"\([^()]*\)")  # sockets, indices
 _ITEM = re.compile(r"(?:gres[:/])?([A-Za-z_][A-Za-z0-9_]*)((?:[:=][A-Za-z0-9_.+-]+){0,2})", re.ASCII)
@@ -35,46 +46,37 @@ def gpus(value: str, what: str) -> Gpus:
     return _by_type(_counted(_DETAILS.sub("", value), what, strict=False))
 
 
-def gpus_asked(per_node: str, per_job: str, per_socket: str, per_task: str, *, nodes: int, tasks: int) -> Gpus | None:
+def gpus_asked(gres: GresAsked, *, nodes: int, tasks: int) -> Gpus | None:
     """What a job holds of each of its nodes; None where that does not follow from its request.
 
     It follows for GPUs per node, and for those per job or per task of a job on one node. Of resources that share out
     GPUs (``shard``, ``mps``) nothing is known here.
     """
-    if fields.NOTHING.issuperset((per_node, per_job, per_socket, per_task)):  # of most jobs
+    if fields.NOTHING.issuperset(gres):  # of most jobs
         return ()
     alone = nodes == 1
     # What is told, and how often a node has it; 0: that does not follow.
-    scopes = ((per_node, 1), (per_job, int(alone)), (per_socket, 0), (per_task, tasks if alone else 0))
-    asked = [(gres, times) for told, times in scopes if (gres := _gres_only(told))]
+    scopes = zip(gres, (1, int(alone), 0, tasks if alone else 0), strict=True)
+    asked = [(only, times) for told, times in scopes if (only := _gres_only(told))]
     if len(asked) != 1:
         return None if asked else ()
-    gres, times = asked[0]
-    found = _asked(gres)
+    only, times = asked[0]
+    found = _asked(only)
     if found is None or not times or _has_parts(found):
         return None
     return tuple((name, count * times) for name, count in found)
 
 
 def spread_asked(
-    per_node: str,
-    per_job: str,
-    per_socket: str,
-    per_task: str,
-    *,
-    tasks: int,
-    cpus_per_task: int,
-    cpus_per_gpu: str = "",
-    memory_per_gpu: str = "",
+    gres: GresAsked, *, tasks: int, cpus_per_task: int, cpus_per_gpu: str = "", memory_per_gpu: str = ""
 ) -> Spread | None:
     """What a waiting job asks for in all; None where its generic resources cannot be read."""
-    if fields.NOTHING.issuperset((per_node, per_job, per_socket, per_task)):
+    if fields.NOTHING.issuperset(gres):
         return Spread(tasks, cpus_per_task)
     cpus, memory_mib = _of_each_gpu(cpus_per_gpu), _of_each_gpu(memory_per_gpu)
     if cpus is None or memory_mib is None:
         return None
-    found = [_asked(_gres_only(told)) for told in (per_node, per_job, per_task, per_socket)]
-    of_node, of_job, of_task, of_socket = found
+    of_node, of_job, of_socket, of_task = (_asked(_gres_only(told)) for told in gres)
     if of_node is None or of_job is None or of_task is None or of_socket is None:
         return None
     if of_socket and (of_node or of_job or of_task):

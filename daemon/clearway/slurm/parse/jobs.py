@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from clearway.model.cluster import Job, JobState, Skipped, Spread
 from clearway.slurm.parse import fields
 from clearway.slurm.parse.fields import FieldError
-from clearway.slurm.parse.gres import Gpus, gpus_asked, spread_asked, wants_whole
+from clearway.slurm.parse.gres import Gpus, GresAsked, gpus_asked, spread_asked, wants_whole
 from clearway.slurm.parse.hostlist import expand
 from clearway.slurm.releases import sharing_column
 
@@ -69,6 +69,15 @@ def job_state(word: str, *, on_nodes: bool) -> JobState:
     if state is JobState.PENDING and on_nodes:
         return JobState.COMPLETING
     return state
+
+
+def state_and_nodes(word: str, hostlist: str) -> tuple[JobState, tuple[str, ...]]:
+    """What a job is doing, and on which nodes. Raises FieldError where it must be on some and has none."""
+    nodes = expand(hostlist)
+    state = job_state(word, on_nodes=bool(nodes))
+    if not nodes and state in (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING):
+        raise FieldError(f"the job is {word[:40]} but has no nodes")
+    return state, nodes
 
 
 def job_format(token: str, columns: tuple[str, ...] = JOB_COLUMNS) -> str:
@@ -169,11 +178,8 @@ def job_from_row(row: Row) -> Job:
     """One job. Raises FieldError for a value that cannot be read."""
     if not _JOB_ID.fullmatch(row["JobID"]):
         raise FieldError(f"JobID is {row['JobID'][:40]!r}")
-    nodes = expand(row["NodeList"])
-    state = job_state(row["State"], on_nodes=bool(nodes))
+    state, nodes = state_and_nodes(row["State"], row["NodeList"])
     on_nodes = state.holds_nodes
-    if not nodes and state in (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING):
-        raise FieldError(f"the job is {row['State'][:40]} but has no nodes")
     submit_time = fields.time(row["SubmitTime"], "SubmitTime")
     if submit_time is None:
         raise FieldError("SubmitTime is missing")
@@ -181,13 +187,11 @@ def job_from_row(row: Row) -> Job:
     num_nodes = _num_nodes(row, state, nodes, allocated)
     tasks = _optional(row["NumTasks"], "NumTasks")
     cpus_per_task = _optional(row["cpus-per-task"], "cpus-per-task")
-    gres = [row[f"tres-per-{scope}"] for scope in ("node", "job", "socket", "task")]
+    gres = GresAsked(*(row[f"tres-per-{scope}"] for scope in ("node", "job", "socket", "task")))
     of_gpu = {"cpus_per_gpu": row["cpus-per-tres"], "memory_per_gpu": row["mem-per-tres"]}
-    spread = None if on_nodes else spread_asked(*gres, tasks=tasks, cpus_per_task=cpus_per_task, **of_gpu)
-    exclusive = row[_EXCLUSIVE] != "NO" if _EXCLUSIVE in row else row["OverSubscribe"] not in _SHARING
+    spread = None if on_nodes else spread_asked(gres, tasks=tasks, cpus_per_task=cpus_per_task, **of_gpu)
     task_id, pending_tasks, array_limit = _array(row["ArrayTaskID"])
-    het_job_id = fields.text(row["HetJobID"])
-    het_job_id = "" if het_job_id == "0" else het_job_id
+    het_job_id, het_job_offset = _het_job(row)
     return Job(
         job_id=row["JobID"],
         user=row["UserName"],
@@ -216,9 +220,9 @@ def job_from_row(row: Row) -> Job:
         dependency=fields.text(row["Dependency"]),
         features=fields.text(row["Feature"]),
         licenses=fields.text(row["Licenses"]),
-        gres=_gres(row),
+        gres=_beside_processors(gres),
         gpus=_gpus(gres, spread, num_nodes, tasks, on_nodes=on_nodes),
-        exclusive=exclusive or wants_whole(spread),
+        exclusive=_exclusive(row) or wants_whole(spread),
         spread=spread,
         required_nodes=expand(row["ReqNodes"]),
         contiguous=fields.flag(row["Contiguous"], "Contiguous"),
@@ -230,9 +234,21 @@ def job_from_row(row: Row) -> Job:
         array_task_id=task_id,
         pending_tasks=pending_tasks,
         array_limit=array_limit,
-        het_job_id=het_job_id or None,
-        het_job_offset=fields.number(row["HetJobOffset"], "HetJobOffset") if het_job_id else None,
+        het_job_id=het_job_id,
+        het_job_offset=het_job_offset,
     )
+
+
+def _exclusive(row: Row) -> bool:
+    return row[_EXCLUSIVE] != "NO" if _EXCLUSIVE in row else row["OverSubscribe"] not in _SHARING
+
+
+def _het_job(row: Row) -> tuple[str | None, int | None]:
+    """The heterogeneous job that it is a part of, and which."""
+    het_job_id = fields.text(row["HetJobID"])
+    if het_job_id in ("", "0"):
+        return None, None
+    return het_job_id, fields.number(row["HetJobOffset"], "HetJobOffset")
 
 
 def even_cpus(tasks: int, cpus_per_task: int, nodes: int) -> int:
@@ -240,10 +256,10 @@ def even_cpus(tasks: int, cpus_per_task: int, nodes: int) -> int:
     return math.ceil(tasks / max(nodes, 1)) * cpus_per_task
 
 
-def _gpus(gres: list[str], spread: Spread | None, nodes: int, tasks: int, *, on_nodes: bool) -> Gpus | None:
+def _gpus(gres: GresAsked, spread: Spread | None, nodes: int, tasks: int, *, on_nodes: bool) -> Gpus | None:
     """On each of its nodes; of a waiting job an even share."""
     if on_nodes:
-        return gpus_asked(*gres, nodes=nodes, tasks=tasks)
+        return gpus_asked(gres, nodes=nodes, tasks=tasks)
     return None if spread is None else spread.gpus_on_each(max(nodes, 1))
 
 
@@ -305,8 +321,7 @@ def _memory_mib(allocated: dict[str, str], num_nodes: int) -> int:
     return math.ceil(fields.size_mib(allocated["mem"], "TRES mem") / max(num_nodes, 1))
 
 
-def _gres(row: Row) -> str:
+def _beside_processors(gres: GresAsked) -> str:
     """All that is asked for beside processors and memory (newer releases write --cpus-per-task there)."""
-    asked = (row[f"tres-per-{scope}"] for scope in ("node", "job", "socket", "task"))
-    items = (item for value in asked for item in fields.names(value))
+    items = (item for value in gres for item in fields.names(value))
     return ",".join(item for item in items if not _PLAIN_RESOURCES.fullmatch(item))
