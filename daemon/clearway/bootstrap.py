@@ -31,17 +31,14 @@ from clearway.notify.dispatch import Dispatcher, NotesFence
 from clearway.notify.outbox import Outbox
 from clearway.notify.sending import open_senders
 from clearway.planning.base import Planner
-from clearway.preemption.approval import ApprovalRules
-from clearway.preemption.case_keeper import CaseKeeper
+from clearway.preemption.cases import CaseKeeper
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.explainer import Explainer
 from clearway.preemption.lifecycle import EvictionLifecycle
-from clearway.preemption.proposals import Proposals
-from clearway.preemption.save_test_controller import SaveTestController
-from clearway.preemption.silent_nodes import SilentNodes
-from clearway.preemption.suppression import Suppression
-from clearway.preemption.turns import Turns
-from clearway.preemption.user_pauses import UserPauses
+from clearway.preemption.necessity import SilentNodes
+from clearway.preemption.proposals import ApprovalRules, Proposals
+from clearway.preemption.save_tests import SaveTestController
+from clearway.preemption.user_pauses import Suppression, UserPauses
 from clearway.promise.calendar_controller import CalendarController
 from clearway.promise.calendar_reader import WAITS_S, ReadsInProcess
 from clearway.promise.controller import PromiseController
@@ -173,18 +170,17 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
     promises = PromiseController(backend, store, operations, basis, quarantine, emit)
     proposals = Proposals(operations, executor, ApprovalRules(operations, pauses), basis)
     preemption = PreemptionController(
-        backend,
-        operations,
-        suppression,
-        pauses,
-        executor,
-        proposals,
-        basis,
-        quarantine,
-        parts.clock,
-        emit,
-        Turns(),
-        silent,
+        backend=backend,
+        operations=operations,
+        suppression=suppression,
+        pauses=pauses,
+        executor=executor,
+        proposals=proposals,
+        basis=basis,
+        quarantine=quarantine,
+        clock=parts.clock,
+        emit=emit,
+        silent=silent,
     )
     requests = RequestHandler(
         store,

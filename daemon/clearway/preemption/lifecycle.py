@@ -10,9 +10,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Purpose
 from clearway.eligibility.permission import Cause
-from clearway.eligibility.under_way import UnderWay, under_way_for_replan
+from clearway.eligibility.under_way import under_way_for_replan
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
 from clearway.execution.lifecycle import E, Lifecycle, Phase, Target, call_off, close_phase, placement_phase, undo
@@ -24,11 +25,12 @@ from clearway.model.errors import SlurmError
 from clearway.model.operations import CHECKPOINTS, Eviction, Preemption, PreemptionState
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
-from clearway.preemption.detection import preemptor_of as urgent_preemptor
-from clearway.preemption.opportunistic import ordinary
+from clearway.preemption.ask import ask_misfit, ask_of, waiting_now
+from clearway.preemption.candidates import changes_at
+from clearway.preemption.necessity import SilentNodes
 from clearway.preemption.plan import decide
-from clearway.preemption.silent_nodes import SilentNodes
-from clearway.preemption.validation import over_budget
+from clearway.preemption.problem import horizon
+from clearway.preemption.validation import over_budget, over_limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Observation:
     attached: bool = False  # the preemptor, or a task of its array, could start in the placement, or runs there
     inside: tuple[Job, ...] = ()  # tasks of an array that run in the placement
     parts: Parts = Parts()  # the other components of a heterogeneous job
-    lost: str = ""  # why the plan does not fit any more, where its placement is not made yet
+    lost: str = ""  # why the plan does not fit any more, where no job leaves yet
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,9 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         )
 
     def misfits(self, e: Eviction, cycle: CycleContext) -> dict[str, str]:
-        return lost_nodes(e, cycle.snapshot, cycle.others) | _fewer_tasks(e, cycle.snapshot)
+        changed = _changed_ask(e, cycle)
+        why = {e.preemptor.job_id: changed} if changed else {}
+        return lost_nodes(e, cycle.snapshot, cycle.others) | _fewer_tasks(e, cycle.snapshot) | why
 
     def step_context(self, e: Eviction, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:
         # A kill waits for the saves of all components: until the last of them is safe, it may be undone.
@@ -134,48 +138,62 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         if inside := list(_inside(e, cycle.snapshot)):  # the other tasks are planned for by themselves
             return _started(e, inside, cycle.now)
         time, impossible = self.basis.time, self.basis.impossible
-        ident, asks = (
-            f"eviction {e.eviction_id}",
-            (e.revision, frozenset(stuck), cycle.snapshot.job_by_id.get(e.preemptor.job_id)),
-        )
+        now = waiting_now(e.plan, cycle.snapshot, cycle.config, cycle.now, frozenset({e.placement}))
+        ident = f"eviction {e.eviction_id}"
+        asks = (e.revision, frozenset(stuck), None if now is None else ask_of(now))
         if impossible.why(ident, asks, cycle.now) is not None or time.left_s(UNDER_WAY) <= 0:
             return None
+        context = self.basis.context(cycle, under_way_for_replan(e, cycle.others, stuck.keys()))
         with time.spending():
-            plan = self._plan(e, under_way_for_replan(e, cycle.others, stuck.keys()), cycle)
-        if plan is None:
-            impossible.remember(ident, asks, "no other plan is possible", cycle.now)
+            plan = NoPlan("it is not urgent") if now is None else self._plan(e, now, context, cycle)
         reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
-        if plan is None and e.plan.components:
+        if changed := _changed_ask(e, cycle):
+            why = self._not_in_its_place(e, now, plan, cycle)
+            if now is None or why:
+                return undo(OutcomeCode.CALLED_OFF, f"The {e.plan.called} {changed}{why}")
+        if isinstance(plan, Plan):
+            return plan
+        if now is not None and plan.curve is not None:
+            until = changes_at(context, None if now.ordinary else now.deadline, horizon(now, context))
+            impossible.remember(ident, asks, "no other plan is possible", until)
+        if e.plan.components:
             why = f"not all nodes of component {e.preemptor.display_id} will be free in time ({reasons})"
             return undo(OutcomeCode.CALLED_OFF, why)
-        if plan is not None or e.late:
-            return plan
+        if e.late:
+            return None
         text = f"Not all nodes will be free in time ({reasons}), and no other plan is possible: it waits."
         return Phase(e.state, event=text, late=True)
 
-    def _plan(self, e: Eviction, under_way: UnderWay, cycle: CycleContext) -> Plan | None:
-        preemptor = preemptor_of(e, cycle, frozenset({e.placement}))
-        if preemptor is None:
-            return None
-        plan = decide(preemptor, self.basis.context(cycle, under_way), self.basis.planner)
-        usage = self.basis.operations.usage_beside(e, cycle.now)
-        return None if isinstance(plan, NoPlan) or over_budget(plan, usage, cycle.config.budget) else plan
+    def _not_in_its_place(self, e: Eviction, now: Preemptor | None, plan: Plan | NoPlan, cycle: CycleContext) -> str:
+        """Why what the job asks for by now is planned for from the beginning, as for any other job; empty: it is not.
+
+        An operator has approved what it asked for then. And nobody gets more by changing a job than by submitting it.
+        """
+        if now is None:
+            return ""
+        if e.approved_by:
+            return ", and another plan for it has to be approved"
+        if isinstance(plan, NoPlan) or plan.ordinary:
+            return ""
+        over = over_limits(plan, self.basis.operations.takings(cycle.now), cycle.config.budget)
+        return f", and {over}" if over else ""
+
+    def _plan(self, e: Eviction, now: Preemptor, context: PlanningContext, cycle: CycleContext) -> Plan | NoPlan:
+        """On the nodes of the partition that it may start in by now."""
+        pinned = cycle.snapshot.job_by_id[e.preemptor.job_id].partitions == (e.plan.pin,)
+        plan = decide(replace(now, only_in=(e.plan.pin,)) if pinned else now, context, self.basis.planner)
+        if isinstance(plan, NoPlan):
+            return plan
+        over = over_budget(plan, self.basis.operations.usage_beside(e, cycle.now), cycle.config.budget)
+        return NoPlan(over) if over else replace(plan, ask=ask_of(now, context.limits))
 
 
-def preemptor_of(e: Eviction, cycle: CycleContext, own: frozenset[str]) -> Preemptor | None:
-    """The job that an eviction is for, as it waits now; ``own``: the placements that it may be attached to."""
-    snapshot, config = cycle.snapshot, cycle.config
-    seen = snapshot.job_by_id.get(e.preemptor.job_id)
+def _changed_ask(e: Eviction, cycle: CycleContext) -> str:
+    """What is said of a preemptor that waits and does not ask any more for what it was planned for."""
+    seen = cycle.snapshot.job_by_id.get(e.preemptor.job_id)
     if seen is None or seen.state is not JobState.PENDING:
-        return None
-    if pinned := seen.partitions == (e.plan.pin,):
-        seen = replace(seen, partitions=e.preemptor.partitions)
-    found = urgent_preemptor(seen, config.preemptors, own, snapshot)
-    if found is not None:
-        return replace(found, only_in=(e.plan.pin,)) if pinned else found
-    if config.eternal.partitions:
-        return ordinary(seen, config.eternal, cycle.now, own, snapshot.topology)
-    return None
+        return ""
+    return ask_misfit(e.plan, cycle.snapshot, cycle.config, frozenset({e.placement}))
 
 
 def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Observation:
@@ -193,8 +211,11 @@ def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Obs
     elif preemptor is not None and Command.DETACH in done:
         preemptor = replace(preemptor, reservation=None)
     lost = lost_nodes(e, snapshot, cycle.others) if ours is None and e.state is E.PLACING else {}
+    changed = _changed_ask(e, cycle) if e.state is E.PLACING else ""
     return Observation(
-        lost="; ".join(f"{what}: {why}" for what, why in sorted(lost.items())),
+        lost=f"The {e.plan.called} {changed}"
+        if changed
+        else "; ".join(f"{what}: {why}" for what, why in sorted(lost.items())),
         preemptor=preemptor,
         hidden=Command.DELETE_PLACEMENT not in done and snapshot.hides(e.preemptor.job_id),
         placement=ours,

@@ -26,6 +26,7 @@ from clearway.model.problem import Action, Candidate, EvictionProblem, Needs, Op
 from clearway.planning.base import Planner
 from clearway.planning.formulation.beyond_doubt import any_plan
 from clearway.planning.formulation.partial_nodes import could_serve
+from clearway.preemption.ask import ask_of
 from clearway.preemption.explanation import curve_without
 from clearway.preemption.held_back import before_planning, latest_start, reserved_before_end
 from clearway.preemption.node_needs import node_of, placement_nodes, sharers, takes_parts
@@ -141,10 +142,10 @@ def _best_partition(
     preemptor: Preemptor, context: PlanningContext, planner: Planner, survey: Survey, *, whole: bool
 ) -> Solution | NoPlan:
     found: list[Solution] = []
-    last = NoPlan("it names no partition")
+    last, held_back = NoPlan("it names no partition"), False
     for partition in preemptor.partitions:
         if why := before_planning(preemptor, partition, context):
-            last = NoPlan(why)
+            last, held_back = NoPlan(why), True
             continue
         for prepared in _problems(preemptor, partition, context, survey, whole=whole):
             curve = planner.solve(prepared.problem)
@@ -159,7 +160,8 @@ def _best_partition(
         soonest_s = min((each.point.max_delay_s for each in found), default=0)
         found = [each for each in found if each.point.max_delay_s == soonest_s]
     best = choose([each.point for each in found], preemptor.nodes)
-    return next((each for each in found if each.point is best), last)
+    # Where a limit has a part in it, it is not known how long there is none: limits are looked at each time.
+    return next((each for each in found if each.point is best), NoPlan(last.why) if held_back else last)
 
 
 def _soonest(prepared: PreparedProblem, curve: Curve) -> Solution:
@@ -226,10 +228,20 @@ def plan_of(
         staying=tuple(sorted(sharers(prepared.problem, snapshot, nodes) - gone)),
         ordinary=preemptor.ordinary,
         rule=preemptor.rule,
-        note=_LATE if preemptor.late_until else "",
+        note="; ".join(filter(None, (_LATE if preemptor.late_until else "", _begins(prepared.context.begins_in_s)))),
         tasks=preemptor.tasks,
         components=preemptor.components,
         partition=prepared.partition,
+        ask=ask_of(preemptor, prepared.context.limits),
+        begins_in_s=prepared.context.begins_in_s,
+    )
+
+
+def _begins(seconds: float) -> str:
+    return (
+        f"counted on being begun within {format_duration(seconds)}: so long Slurm's commands take"
+        if seconds >= 1
+        else ""
     )
 
 

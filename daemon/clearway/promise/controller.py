@@ -21,9 +21,10 @@ from clearway.model.plan import NoPlan, PromisePlan
 from clearway.model.quarantine import Subject
 from clearway.model.requests import OperatorRequest
 from clearway.model.transitions import entered
+from clearway.preemption.candidates import changes_at
 from clearway.preemption.validation import over_budget
 from clearway.promise.lifecycle import TOLERANCE
-from clearway.promise.plan import first_plan, plan_promise, under_way_beside
+from clearway.promise.plan import LATE_S, first_plan, plan_promise, under_way_beside
 from clearway.promise.request import PromiseRequest
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
@@ -136,8 +137,8 @@ class PromiseController:
                 usage = self.operations.usage_beside(e, context.now)
                 why = over_budget(plan, usage, context.config.budget)
                 plan = NoPlan(why) if why else plan
-        if isinstance(plan, NoPlan):
-            impossible.remember(ident, e.revision, plan.why, context.now)
+        if isinstance(plan, NoPlan) and plan.curve is not None:
+            impossible.remember(ident, e.revision, plan.why, changes_at(planning, e.order.at, LATE_S))
         return plan
 
     def _end(self, e: Promise, now: datetime) -> None:

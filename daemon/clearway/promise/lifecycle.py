@@ -17,7 +17,7 @@ from datetime import timedelta
 
 from clearway.eligibility.exemption import Purpose
 from clearway.eligibility.permission import Cause
-from clearway.eligibility.under_way import under_way_for_replan
+from clearway.eligibility.under_way import under_way_by, under_way_for_replan
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
 from clearway.execution.lifecycle import E, Lifecycle, Phase, Target, call_off, close_phase, placement_phase
@@ -27,8 +27,9 @@ from clearway.model.errors import SlurmError
 from clearway.model.operations import Preemption, PreemptionState, Promise
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, PromisePlan
+from clearway.preemption.candidates import changes_at
 from clearway.preemption.validation import over_budget
-from clearway.promise.plan import jobs_in_the_way, plan_promise, under_way_beside
+from clearway.promise.plan import LATE_S, jobs_in_the_way, plan_promise, under_way_beside
 
 # Slurm ends jobs up to half a minute after their time limits, and then needs some time.
 TOLERANCE = timedelta(minutes=1)
@@ -96,7 +97,9 @@ class PromiseLifecycle(Lifecycle[Promise]):
             plan = self._plan(e, stuck, cycle)
         if isinstance(plan, PromisePlan):
             return plan
-        impossible.remember(ident, asks, plan.why, cycle.now)
+        if plan.curve is not None:
+            context = self.basis.context(cycle, under_way_by(cycle.others))
+            impossible.remember(ident, asks, plan.why, changes_at(context, e.order.at, LATE_S))
         if e.late:
             return None
         reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))

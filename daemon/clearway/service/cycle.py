@@ -35,12 +35,11 @@ from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain
 from clearway.notify.outbox import Bell
 from clearway.planning.base import Planner
-from clearway.preemption.case_keeper import CaseKeeper
+from clearway.preemption.cases import CaseKeeper
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.held_back import after_planning
 from clearway.preemption.proposals import RENEWED_EVERY
-from clearway.preemption.suppression import SUPPRESSED, Suppression
-from clearway.preemption.user_pauses import USER_PAUSES, UserPauses
+from clearway.preemption.user_pauses import SUPPRESSED, USER_PAUSES, Suppression, UserPauses
 from clearway.promise.calendar_controller import CalendarController
 from clearway.promise.calendar_reader import CalendarReader, ReadsInProcess
 from clearway.promise.controller import PromiseController
@@ -134,7 +133,7 @@ class Cycle:
         only_observes = only_observed(snapshot.slurm_version, self.config.slurm.act_on_release)
         config = observing(self.config) if only_observes else self.config
         context = CycleContext(snapshot, config, now, paused, full, between, only_observes)
-        self.basis.time.begin(self.config.planning.time_per_cycle)
+        self.basis.time.begin(self.config.planning.time_per_cycle, began)
         self.basis.impossible.look(self._scene(context))
         waiting: tuple[Waiting, ...] = ()
         rolling: tuple[RollingDrain, ...] = ()
@@ -197,10 +196,12 @@ class Cycle:
                 self.executor.cancel(e, now, Outcome(OutcomeCode.CALLED_OFF, why))
 
     def _scene(self, context: CycleContext) -> tuple[object, ...]:
-        """What a plan depends on, apart from the time and the job that it is for."""
-        snapshot = context.snapshot
+        """What a plan follows from, apart from the time and the ``Ask`` of the job that it is for."""
+        seen, basis = context.snapshot, self.basis
         under_way = tuple((e.eviction_id, e.revision, e.state) for e in self.operations.all())
-        return context.config, snapshot.holders, snapshot.nodes, snapshot.skipped, under_way
+        cluster = (seen.holders, seen.nodes, seen.skipped, seen.licenses, seen.topology, seen.power_saving)
+        config = basis.leave_times.allowed(context.config)
+        return config, cluster, under_way, basis.history.history(context.config), basis.actions
 
     def _act(
         self, context: CycleContext, before: CycleReport | None

@@ -20,10 +20,8 @@ from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.quarantine import Subject, described
 from clearway.model.requests import Answer, OperatorRequest, RequestKind, RequestResult
 from clearway.model.transitions import entered
-from clearway.preemption.save_test_controller import SaveTestController
-from clearway.preemption.save_tests import SaveTestRequest
-from clearway.preemption.suppression import Suppression
-from clearway.preemption.user_pauses import UserPauses
+from clearway.preemption.save_tests import SaveTestController, SaveTestRequest
+from clearway.preemption.user_pauses import Suppression, UserPauses
 from clearway.promise.controller import PromiseController
 from clearway.promise.request import PromiseRequest
 from clearway.relocation.controller import RelocationController
