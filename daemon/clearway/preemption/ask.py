@@ -68,10 +68,12 @@ def ask_misfit(plan: Plan, snapshot: ClusterSnapshot, config: Config, own: froze
     Fewer tasks, idle nodes that it may count on by now, and what its partitions allow are looked at by themselves.
     ``own``: see ``waiting_now``.
     """
-    if (now := waiting_now(plan, snapshot, config, snapshot.taken_at, own)) is None:
+    if (now := waiting_now(plan, snapshot, config, own)) is None:
         return "is not urgent any more"
-    if (before := plan.ask) is None:  # stored before it was kept
-        before = ask_of(replace(now, job=plan.preemptor))
+    before = plan.ask
+    if before is None:  # a plan from before it was kept: by the rules of today
+        asked = _by_rules(plan.preemptor, plan, snapshot, config, own)
+        before = ask_of(replace(now, job=plan.preemptor) if asked is None else asked)
     asks = replace(ask_of(now), tasks=before.tasks, takes_free=before.takes_free, partitions=before.partitions)
     if asks == before:
         return ""
@@ -82,7 +84,7 @@ def ask_misfit(plan: Plan, snapshot: ClusterSnapshot, config: Config, own: froze
 
 
 def waiting_now(
-    plan: Plan, snapshot: ClusterSnapshot, config: Config, now: datetime, own: frozenset[str] = frozenset()
+    plan: Plan, snapshot: ClusterSnapshot, config: Config, own: frozenset[str] = frozenset()
 ) -> Preemptor | None:
     """The job that a plan is for, as it waits now; ``own``: the placements that it may be attached to.
 
@@ -94,7 +96,11 @@ def waiting_now(
         return None
     if seen.partitions == (plan.pin,):
         seen = replace(seen, partitions=plan.preemptor.partitions)
-    found = preemptor_of(seen, config.preemptors, own, snapshot)
+    return _by_rules(seen, plan, snapshot, config, own)
+
+
+def _by_rules(job: Job, plan: Plan, snapshot: ClusterSnapshot, config: Config, own: frozenset[str]) -> Preemptor | None:
+    found = preemptor_of(job, config.preemptors, own, snapshot)
     if found is None and config.eternal.partitions and plan.ordinary:
-        return ordinary(seen, config.eternal, now, own, snapshot.topology)
+        return ordinary(job, config.eternal, snapshot.taken_at, own, snapshot.topology)
     return found

@@ -138,7 +138,7 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         if inside := list(_inside(e, cycle.snapshot)):  # the other tasks are planned for by themselves
             return _started(e, inside, cycle.now)
         time, impossible = self.basis.time, self.basis.impossible
-        now = waiting_now(e.plan, cycle.snapshot, cycle.config, cycle.now, frozenset({e.placement}))
+        now = waiting_now(e.plan, cycle.snapshot, cycle.config, frozenset({e.placement}))
         ident = f"eviction {e.eviction_id}"
         asks = (e.revision, frozenset(stuck), None if now is None else ask_of(now))
         if impossible.why(ident, asks, cycle.now) is not None or time.left_s(UNDER_WAY) <= 0:

@@ -158,7 +158,7 @@ class Proposals:
 
     def _same_again(self, e: Eviction, context: CycleContext) -> Plan | None:
         """A plan in which the same jobs leave the same nodes in the same ways, or fewer of them."""
-        preemptor = waiting_now(e.plan, context.snapshot, context.config, context.now)
+        preemptor = waiting_now(e.plan, context.snapshot, context.config)
         if preemptor is None:
             return None
         elsewhere = {node.name for node in context.snapshot.nodes} - set(e.plan.placement_nodes)

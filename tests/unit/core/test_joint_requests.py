@@ -33,7 +33,7 @@ def solutions(delays_s: tuple[float, ...]) -> dict[str, Solution]:
     urgent = [
         Preemptor(urgent_job(str(number)), "rule 1", delay_s, after(delay_s)) for number, delay_s in enumerate(delays_s)
     ]
-    survey = Survey(max(horizon(each, CONFIG, NOW) for each in urgent))
+    survey = Survey(max(horizon(each, seen) for each in urgent))
     found: dict[str, Solution] = {}
     for each in urgent:
         prepared = prepare_problem(each, "batch", seen, survey=survey)

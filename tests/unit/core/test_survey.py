@@ -34,7 +34,7 @@ def urgent(job_id: str, delay_s: float, nodes: int, **fields: object) -> Preempt
 def both(some: list[Preemptor]) -> list[tuple[PreparedProblem, PreparedProblem]]:
     """Each with what was found for it alone, and beside the others."""
     seen = context()
-    survey = Survey(max(horizon(each, CONFIG, NOW) for each in some))
+    survey = Survey(max(horizon(each, context()) for each in some))
     return [
         (prepare_problem(each, "batch", seen), prepare_problem(each, "batch", seen, survey=survey)) for each in some
     ]
