@@ -122,22 +122,29 @@ class _Batch:
 
     def decide(self, found: Sequence[Preemptor]) -> Plans:
         """Each plan after those that it depends on; for some there may have been no time."""
-        for number, each in enumerate(found):
-            if each.job.job_id not in self.known and (number == 0 or self.seconds_left() > 0):
-                self.known[each.job.job_id] = self.solve(each)
-        answers = {each.job.job_id: self.known[each.job.job_id] for each in found if each.job.job_id in self.known}
-        none: Plans = {job_id: each for job_id, each in answers.items() if isinstance(each, NoPlan)}
+        answers = self._answers(found)
         able = {job_id: each for job_id, each in answers.items() if isinstance(each, Solution)}
-        able_ones = [each for each in found if each.job.job_id in able]
+        with_plan = [each for each in found if each.job.job_id in able]
         if len(able) < 2:
-            plans = self._in_turn(able_ones)
+            plans = self._in_turn(with_plan)
         elif all(each.prepared.problem.needs is None for each in able.values()):
             plans = self._on_whole_nodes(able)
         elif any(map(_not_in_programs, able.values())):
-            plans = self._in_turn(able_ones, _IN_TURN)
+            plans = self._in_turn(with_plan, _IN_TURN)
         else:
-            plans = self._by_program(able_ones, able)
-        return plans | none
+            plans = self._by_program(with_plan, able)
+        return plans | {job_id: each for job_id, each in answers.items() if isinstance(each, NoPlan)}
+
+    def _answers(self, found: Sequence[Preemptor]) -> Answers:
+        """For each alone, as far as there is time; the first in any case."""
+        answers: Answers = {}
+        for each in found:
+            job_id = each.job.job_id
+            if job_id not in self.known and (not answers or self.seconds_left() > 0):
+                self.known[job_id] = self.solve(each)
+            if job_id in self.known:
+                answers[job_id] = self.known[job_id]
+        return answers
 
     def _on_whole_nodes(self, able: Mapping[str, Solution]) -> Plans:
         together = plan_together(requests_of(able), self.planner, self.seconds_left)

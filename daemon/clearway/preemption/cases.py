@@ -6,7 +6,7 @@ followed until the job has started or left the queue, the operation is over, and
 ``SOON`` has passed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -80,30 +80,31 @@ def followed(case: Case, snapshot: ClusterSnapshot, now: datetime, *, planned: b
     ``planned``: there is an open plan for the urgent job, so that the case is not closed.
     """
     seen = snapshot.job_by_id.get(case.job_id)
-    if case.started_at is None and seen is not None and seen.state is not JobState.PENDING and seen.nodes:
+    pending = seen is not None and seen.state is JobState.PENDING
+    if case.started_at is None and seen is not None and not pending and seen.nodes:
         case = replace(case, started_at=seen.start_time, gone_at=None)
     if snapshot.unreadable:
         return case
-    pending = seen is not None and seen.state is JobState.PENDING
     if case.started_at is None and case.gone_at is None and not pending:
         case = replace(case, gone_at=now)
     if any(each.left_at is None for each in case.jobs):
-        case = replace(
-            case,
-            jobs=tuple(
-                replace(each, left_at=snapshot.taken_at)
-                if each.left_at is None and not _is_there(each, snapshot)
-                else each
-                for each in case.jobs
-            ),
-        )
+        case = replace(case, jobs=tuple(_seen(each, snapshot) for each in case.jobs))
     return replace(case, closed_at=now) if not planned and _at_its_end(case, now) else case
+
+
+def _seen(job: CaseJob, snapshot: ClusterSnapshot) -> CaseJob:
+    stays = job.left_at is not None or _is_there(job, snapshot)
+    return job if stays else replace(job, left_at=snapshot.taken_at)
 
 
 def _is_there(job: CaseJob, snapshot: ClusterSnapshot) -> bool:
     """Whether it still holds nodes, in the run that was preempted."""
     seen = snapshot.job_by_id.get(job.job_id)
     return seen is not None and seen.state.holds_nodes and seen.start_time == job.started_at
+
+
+def _is_over_and_another_begun(case: Case, newest: Eviction | None) -> bool:
+    return case.acted and case.over and newest is not None and newest.eviction_id != case.eviction_id
 
 
 def _at_its_end(case: Case, now: datetime) -> bool:
@@ -155,33 +156,39 @@ class CaseKeeper:
         self._open = None
 
     def follow(self, context: CycleContext) -> None:
-        if self._open is None:
-            self._open = {case.job_id: case for case in self.store.open_cases()}
-        now = context.now
+        known, now = self._known(), context.now
         ask = self._asked_at is None or not timedelta(0) <= now - self._asked_at < _ASKED_EVERY
         if ask:
             self._asked_at = now
-        for e in self.operations.all():
-            if isinstance(e, Eviction) and not e.plan.ordinary and e.preemptor.job_id not in self._open:
-                if context.database_full or len(self._open) >= MOST_OPEN:
-                    break
-                self._keep(case_of(e))
+        self._begin(known, context)
         evictions = self.operations.by_preemptor()
         after: list[tuple[Case, Case]] = []
-        for before in tuple(self._open.values()):
+        for before in tuple(known.values()):
             newest = evictions.get(before.job_id)
-            if before.acted and before.over and newest is not None and newest.eviction_id != before.eviction_id:
+            if _is_over_and_another_begun(before, newest):
                 self._keep(replace(before, closed_at=now))  # the next cycle begins another one, beside its losses
                 continue
             case = self._planned(before, newest)
-            case = followed(case, context.snapshot, now, planned=newest is not None)
-            after.append((before, case))
-        due = (case for _, case in after if case.closed_at or (ask and now - case.planned_at < _EXPLAINED_WITHIN))
-        besides = self._besides(case for case in due if case.beside is None)
+            after.append((before, followed(case, context.snapshot, now, planned=newest is not None)))
+        without = [case for _, case in after if case.beside is None]
+        due = [case for case in without if case.closed_at or (ask and now - case.planned_at < _EXPLAINED_WITHIN)]
+        besides = self._besides(due)
         for before, case in after:
             compared = replace(case, beside=case.beside or besides.get(case.eviction_id))
             if compared != before:
                 self._keep(compared)
+
+    def _known(self) -> dict[str, Case]:
+        if self._open is None:
+            self._open = {case.job_id: case for case in self.store.open_cases()}
+        return self._open
+
+    def _begin(self, known: Mapping[str, Case], context: CycleContext) -> None:
+        for e in self.operations.all():
+            if isinstance(e, Eviction) and not e.plan.ordinary and e.preemptor.job_id not in known:
+                if context.database_full or len(known) >= MOST_OPEN:
+                    return
+                self._keep(case_of(e))
 
     def _planned(self, case: Case, newest: Eviction | None) -> Case:
         """With what is carried out for it."""
@@ -206,9 +213,8 @@ class CaseKeeper:
         }
 
     def _keep(self, case: Case) -> None:
-        assert self._open is not None  # noqa: S101 - read before
         self.store.keep_case(case)
         if case.closed_at is None:
-            self._open[case.job_id] = case
+            self._known()[case.job_id] = case
         else:
-            self._open.pop(case.job_id, None)
+            self._known().pop(case.job_id, None)

@@ -32,7 +32,7 @@ from clearway.preemption.detection import preemptors
 from clearway.preemption.held_back import after_planning
 from clearway.preemption.looks import KeptLooks
 from clearway.preemption.necessity import SilentNodes, needless
-from clearway.preemption.opportunistic import ordinary_preemptors
+from clearway.preemption.opportunistic import OthersThatWait, ordinary_preemptors
 from clearway.preemption.order import LATER, Examination, Turns
 from clearway.preemption.proposals import Proposals
 from clearway.preemption.user_pauses import Suppression, UserPauses
@@ -157,10 +157,12 @@ class PreemptionController:
             context.config.eternal,
             context.config.preemptors,
             context.now,
-            urgent=[each.preemptor for each in urgent if each.eviction_id is None],
-            served=by_preemptor.keys(),
-            suppressed=lambda job: self._left_alone(job, context) is not None,
-            placements=self._placements(),
+            OthersThatWait(
+                urgent=[each.preemptor for each in urgent if each.eviction_id is None],
+                served=by_preemptor.keys(),
+                suppressed=lambda job: self._left_alone(job, context) is not None,
+                placements=self._placements(),
+            ),
         ):
             eviction = by_preemptor.get(preemptor.job.job_id)
             if eviction is None or preemptor.job.job_id in self.proposals.outdated:
@@ -177,33 +179,41 @@ class PreemptionController:
         """
         if not fresh:
             return
-        if jobs := [each.job for each in self.turns.in_order(fresh) if not each.obstacle]:
-            backend = self.backend
-            with self.basis.time.asking():
-                context = replace(context, limits=backend.limits(jobs), reservations=backend.reservations())
-        time, planning, began = self.basis.time, self.basis.context(context, UnderWay()), self.clock.monotonic()
+        context = self._with_limits(fresh, context)
+        planning, began = self.basis.context(context, UnderWay()), self.clock.monotonic()
         examination = Examination.of(fresh, planning, self.basis, self.quarantine, self.looks)
         known = examination.answers(self.turns.in_order(fresh), self.turns, context)
         yield from (Waiting(each, None, self.turns.last_told(each)) for each in fresh if each.job.job_id not in known)
-        fresh = [each for each in fresh if each.job.job_id in known]
+        left: Sequence[Preemptor] = [each for each in fresh if each.job.job_id in known]
         claimed: list[Plan] = []
-        while fresh:
-            decided = self._decide(fresh, examination.beside(tuple(claimed)), known)
+        while left:
+            decided = self._decide(left, examination.beside(tuple(claimed)), known)
             known = {}
             claimed += [plan for _, plan in decided.plans if isinstance(plan, Plan)]
             told, stored, changed = self._store_all(decided.plans, planning, context)
             yield from told
             yield from self._begin(stored, context, began)
             if stored:
-                time.carried_out(self.clock.monotonic() - began)
-            fresh = decided.later
+                self.basis.time.carried_out(self.clock.monotonic() - began)
+            left, began = decided.later, self.clock.monotonic()
             acting = any(e.state.acting for unit in stored for _, e in unit.evictions)
-            if changed or acting or time.left_s() <= 0:
-                for preemptor in fresh:
-                    self.turns.missed(preemptor)
-                    yield Waiting(preemptor, None, decided.why_later)
+            if changed or acting or self.basis.time.left_s() <= 0:
+                yield from self._missed(left, decided.why_later)
                 return
-            began = self.clock.monotonic()
+
+    def _with_limits(self, fresh: Sequence[Preemptor], context: CycleContext) -> CycleContext:
+        """With what bounds those that are planned for, whose turn comes first as long as not all can be asked about."""
+        jobs = [each.job for each in self.turns.in_order(fresh) if not each.obstacle]
+        if not jobs:
+            return context
+        with self.basis.time.asking():
+            return replace(context, limits=self.backend.limits(jobs), reservations=self.backend.reservations())
+
+    def _missed(self, some: Sequence[Preemptor], why: str) -> Iterator[Waiting]:
+        """They are the first in the next cycle."""
+        for preemptor in some:
+            self.turns.missed(preemptor)
+            yield Waiting(preemptor, None, why)
 
     def _decide(self, fresh: Sequence[Preemptor], solve: SolveAlone, known: Answers) -> BatchDecision:
         """Plans for all of them; where that raises, for the first one that it does not raise for alone."""
@@ -234,35 +244,32 @@ class PreemptionController:
         told: list[Waiting] = []
         stored: list[_Stored] = []
         changed = False
-        made = [(preemptor, plan) for preemptor, plan in plans if isinstance(plan, Plan)]
-        look = _FreshLook(self.backend, self.clock, [preemptor.job.job_id for preemptor, _ in made])
-        began_s = self.clock.monotonic()
         for preemptor, plan in plans:
             if isinstance(plan, NoPlan):
                 told += self._without_plan([preemptor], plan.why, context)
+        made = [(preemptor, plan) for preemptor, plan in plans if isinstance(plan, Plan)]
+        look = _FreshLook(self.backend, self.clock, [preemptor.job.job_id for preemptor, _ in made])
+        began_s = self.clock.monotonic()
         for _, group in groupby(made, key=lambda each: each[1].components or each[1].preemptor.job_id):
             unit = list(group)
             waiting = [preemptor for preemptor, _ in unit]
             if stored and self._stored_for_long(began_s):
                 self.executor.put_off(context.now)  # those before it do not depend on it
-                for preemptor in waiting:
-                    self.turns.missed(preemptor)
-                told += [Waiting(preemptor, None, LATER) for preemptor in waiting]
+                told += self._missed(waiting, LATER)
                 continue
             store = partial(self._store_unit, unit, planning, context, None if changed else look)
             found = self.quarantine.attempt_job(f"{waiting[0].job.job_id} with a plan", store)
             if isinstance(found, _Stored):
                 stored.append(found)
-            elif found == _CHANGED:
-                changed = True
-                told += [Waiting(preemptor, None, _CHANGED) for preemptor in waiting]
-            else:
-                told += self._without_plan(waiting, found or _FAILED, context)
+                continue
+            changed |= found == _CHANGED
+            told += self._without_plan(waiting, found or _FAILED, context)
         return told, stored, changed
 
     def _without_plan(self, some: Sequence[Preemptor], why: str, context: CycleContext) -> list[Waiting]:
+        """Where the cluster only changed, a proposal stays until there is another."""
         for preemptor in some:
-            if preemptor.job.job_id in self.proposals.outdated:
+            if preemptor.job.job_id in self.proposals.outdated and why != _CHANGED:
                 self.proposals.put_outdated_aside(preemptor.job.job_id, context)
         return [Waiting(preemptor, None, why) for preemptor in some]
 

@@ -147,10 +147,8 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         with time.spending():
             plan = NoPlan("it is not urgent") if now is None else self._plan(e, now, context, cycle)
         reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
-        if changed := _changed_ask(e, cycle):
-            why = self._not_in_its_place(e, now, plan, cycle)
-            if now is None or why:
-                return undo(OutcomeCode.CALLED_OFF, f"The {e.plan.called} {changed}{why}")
+        if why := self._called_off(e, now, plan, cycle):
+            return undo(OutcomeCode.CALLED_OFF, why)
         if isinstance(plan, Plan):
             return plan
         if now is not None and plan.curve is not None:
@@ -164,19 +162,22 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         text = f"Not all nodes will be free in time ({reasons}), and no other plan is possible: it waits."
         return Phase(e.state, event=text, late=True)
 
-    def _not_in_its_place(self, e: Eviction, now: Preemptor | None, plan: Plan | NoPlan, cycle: CycleContext) -> str:
+    def _called_off(self, e: Eviction, now: Preemptor | None, plan: Plan | NoPlan, cycle: CycleContext) -> str:
         """Why what the job asks for by now is planned for from the beginning, as for any other job; empty: it is not.
 
         An operator has approved what it asked for then. And nobody gets more by changing a job than by submitting it.
         """
-        if now is None:
+        if not (changed := _changed_ask(e, cycle)):
             return ""
+        told = f"The {e.plan.called} {changed}"
+        if now is None:
+            return told
         if e.approved_by:
-            return ", and another plan for it has to be approved"
+            return f"{told}, and another plan for it has to be approved"
         if isinstance(plan, NoPlan) or plan.ordinary:
             return ""
         over = over_limits(plan, self.basis.operations.takings(cycle.now), cycle.config.budget)
-        return f", and {over}" if over else ""
+        return f"{told}, and {over}" if over else ""
 
     def _plan(self, e: Eviction, now: Preemptor, context: PlanningContext, cycle: CycleContext) -> Plan | NoPlan:
         """On the nodes of the partition that it may start in by now."""
@@ -295,10 +296,17 @@ def may_resume(e: Eviction, p: Preemption, cycle: CycleContext) -> bool:
     covered = any(r.name == e.placement and set(p.job.nodes) <= set(r.nodes) for r in cycle.reservations)
     if not covered and not cycle.refused & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT}:
         return False
-    others = [o for name in p.job.nodes for o in snapshot.jobs_on.get(name, ()) if o.job_id != p.job_id]
+    return all(_ran_beside(o, p, e) for name in p.job.nodes for o in snapshot.jobs_on.get(name, ()))
+
+
+def _ran_beside(other: Job, p: Preemption, e: Eviction) -> bool:
+    """Whether this job ran beside the suspended one before, or is that one."""
+    if other.job_id == p.job_id:
+        return True
+    if e.is_for(other) or other.start_time is None or p.requeued_at is None:
+        return False
     # Slurm tells whole seconds: a job that started in the second of the suspension may have these very processors.
-    suspended = p.requeued_at.replace(microsecond=0)
-    return all(not e.is_for(o) and o.start_time is not None and o.start_time < suspended for o in others)
+    return other.start_time < p.requeued_at.replace(microsecond=0)
 
 
 def _attached(e: Eviction, job: Job | None) -> bool:

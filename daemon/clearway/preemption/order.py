@@ -12,6 +12,7 @@ that is beyond doubt: the plan for all of them says which.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from math import inf
 
@@ -127,7 +128,7 @@ class Examination:
         known: Answers = {}
         in_all_s, able = time.left_s(), False
         first: tuple[str, ...] = ()  # job_ids of the first one, with all components of its job
-        several = sum(each.tasks == 1 and not each.components for each in order) > 1
+        singles = {each.job.job_id for each in order if each.tasks == 1 and not each.components}
         for preemptor in order:
             asks = (ask_of(preemptor, context.limits), context.reservations)
             if (why := impossible.why(preemptor.job.job_id, asks, now)) is not None:
@@ -138,16 +139,18 @@ class Examination:
                 continue  # those after it may still be known to be impossible
             context.alive()
             first = first or (preemptor.job.job_id, *preemptor.components)
-            single = preemptor.tasks == 1 and not preemptor.components
-            known[preemptor.job.job_id] = found = self.beside((), rough=several and single)(preemptor)
+            rough = len(singles) > 1 and preemptor.job.job_id in singles
+            known[preemptor.job.job_id] = found = self.beside((), rough=rough)(preemptor)
             turns.had(preemptor, found.why if isinstance(found, NoPlan) else "")
             able |= isinstance(found, Solution)
             if isinstance(found, NoPlan) and found.curve is not None:
-                moving = replace(self.planning, under_way=under_way_by(self.basis.operations.all()))
-                deadline = None if preemptor.ordinary else preemptor.deadline
-                until = changes_at(moving, deadline, horizon(preemptor, moving))
-                impossible.remember(preemptor.job.job_id, asks, found.why, until)
+                impossible.remember(preemptor.job.job_id, asks, found.why, self._changes_at(preemptor))
         return self._exactly(known, order)
+
+    def _changes_at(self, preemptor: Preemptor) -> datetime | None:
+        planning = replace(self.planning, under_way=under_way_by(self.basis.operations.all()))
+        deadline = None if preemptor.ordinary else preemptor.deadline
+        return changes_at(planning, deadline, horizon(preemptor, planning))
 
     def _exactly(self, known: Answers, order: Sequence[Preemptor]) -> Answers:
         """The answers; where there is one plan alone, as though it had been the only preemptor from the beginning."""

@@ -69,27 +69,31 @@ class Proposals:
         if (known := self.operations.find(e.eviction_id)) is None or known.state.terminal:
             return False  # with another component of its job
         misfit, aged = self._misfit(e, open_ones, context)
-        # Made while the daemon only observed.
-        acts = e.state is EvictionState.PROPOSED and context.config.daemon.mode is not Mode.OBSERVE
-        if not (misfit or aged or acts):
+        if e.state is EvictionState.PROPOSED:
+            return self._proposal_fits(e, misfit, aged, context)
+        if not (misfit or aged):
             self._begin_if_allowed(e, context)
             return True
         if not misfit and (e.state is EvictionState.AWAITING_APPROVAL or e.approved_by):
             return self._fits_again(e, aged, context)
-        if e.state is EvictionState.PROPOSED and self._waits(e, context):
-            if misfit or acts or context.now - e.plan.made_at >= RENEWED_EVERY:
-                why = misfit or aged or "the daemon does not only observe any more"
-                self.outdated[e.preemptor.job_id] = e, why
-            return True
         if not misfit:  # the plan that takes its place counts on being begun as late as this one would have been
             self.basis.time.carried_out((context.now - e.plan.made_at).total_seconds())
         self._put_aside(e, misfit or aged, context)
         return False
 
-    @staticmethod
-    def _waits(e: Eviction, context: CycleContext) -> bool:
+    def _proposal_fits(self, e: Eviction, misfit: str, aged: str, context: CycleContext) -> bool:
+        """One that nothing is asked about: while its job waits it stays until there is another."""
+        acts = "" if context.config.daemon.mode is Mode.OBSERVE else "the daemon does not only observe any more"
+        if not (misfit or aged or acts):
+            return True
         seen = context.snapshot.job_by_id.get(e.preemptor.job_id)
-        return seen is not None and seen.state is JobState.PENDING and seen.priority > 0
+        why = misfit or aged or acts
+        if seen is None or seen.state is not JobState.PENDING or not seen.priority:
+            self._put_aside(e, why, context)
+            return False
+        if why != aged or context.now - e.plan.made_at >= RENEWED_EVERY:
+            self.outdated[seen.job_id] = e, why
+        return True
 
     def _put_aside(self, e: Eviction, why: str, context: CycleContext) -> None:
         """With those of the other components of its job, as far as they have no placement: they have one plan."""
