@@ -4,7 +4,6 @@ One without a plan alone has none beside others either. Where all of the rest ta
 ``planning.joint.several.plan_together``. Where one of them takes parts of nodes, or certain nodes, there is one program
 for all of them (``at_once``). What the programs do not know (licenses, few leaf switches, one of some features, tasks
 of an array on parts of nodes), and what they have no time for, is planned in turn: each beside the plans before it.
-Where the program's plan is not proven to be the best, it is compared with that.
 
 Each gets a plan of its own again: the jobs that leave for it, and its nodes. Where the nodes of one job serve several
 preemptors, the job belongs to the plan of the first of them by time, and the plans of the others depend on it. When the
@@ -23,8 +22,8 @@ from clearway.model.operations import Eviction, EvictionState
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.planning.base import Planner
 from clearway.planning.joint.program import Best
-from clearway.planning.joint.several import at_once, gap_of, plan_together, unserved
-from clearway.preemption.joint_plans import cost_of_all, plans_of, requests_of
+from clearway.planning.joint.several import at_once, gap_of, plan_together
+from clearway.preemption.joint_plans import plans_of, requests_of
 from clearway.preemption.node_needs import takes_parts
 from clearway.preemption.plan import Solution, plan_alone
 
@@ -151,31 +150,23 @@ class _Batch:
         return _noted(plans_of(able, together.allocations), _gap(together.gap))
 
     def _by_program(self, found: Sequence[Preemptor], able: Mapping[str, Solution]) -> Plans:
-        rough = any(each.rough for each in able.values())
-        best = at_once(requests_of(able), self.seconds_left, in_a_hurry=rough)
+        best = at_once(requests_of(able), self.seconds_left)
         if best is None or not best.allocations:
             return self._in_turn(found, _IN_TURN)
         plans = plans_of({key: each for key, each in able.items() if key not in best.later}, best.allocations)
-        if best.proven or rough:
-            return _noted(plans, _not_proven(best, len(able)))
-        turns = self._in_turn(found, explained=False)
-        order = [each.job.job_id for each in found]
-        better = len(turns) == len(found) and _rank(turns, order) < _rank(plans, order)
-        return _noted(self._in_turn(found) if better else plans, _not_proven(best, len(able)))
+        return _noted(plans, _not_proven(best, len(able)))
 
-    def _in_turn(self, found: Sequence[Preemptor], note: str = "", *, explained: bool = True) -> Plans:
+    def _in_turn(self, found: Sequence[Preemptor], note: str = "") -> Plans:
         """Each beside the plans of those before it; the first in any case, the others while there is time."""
         plans: Plans = {}
         for each in found:
             beside = [plan for plan in plans.values() if isinstance(plan, Plan)]
             if plans and self.seconds_left() <= 0:
                 break
-            known = self.known.get(each.job.job_id)
-            use = not beside and isinstance(known, Solution) and not known.rough
-            answer = known if use and known is not None else self.solve(each, beside=beside)
-            plans[each.job.job_id] = (
-                plan_alone(answer, self.planner, explained=explained) if isinstance(answer, Solution) else answer
-            )
+            answer = self.known.get(each.job.job_id)
+            if beside or answer is None or (isinstance(answer, Solution) and answer.rough):
+                answer = self.solve(each, beside=beside)
+            plans[each.job.job_id] = plan_alone(answer, self.planner) if isinstance(answer, Solution) else answer
         return _noted(plans, note)
 
 
@@ -185,12 +176,6 @@ def _not_in_programs(solution: Solution) -> bool:
     slots = solution.prepared.preemptor.tasks > 1 and takes_parts(problem)
     of_nodes = problem.needs is not None and (problem.pools or problem.needs.switches or problem.needs.same_feature)
     return bool(slots or of_nodes)
-
-
-def _rank(plans: Plans, order: Sequence[str]) -> tuple[object, ...]:
-    """The smaller the better: the first in ``order`` counts more than all after it, then what all of them lose."""
-    made = {job_id: each for job_id, each in plans.items() if isinstance(each, Plan)}
-    return unserved(made.keys(), order), cost_of_all((each.problem, each.chosen) for each in made.values())
 
 
 def _in_order(plans: Plans, found: Sequence[Preemptor]) -> list[Preemptor]:
