@@ -22,6 +22,7 @@ from clearway.execution.lifecycle import Lifecycle
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.planning_time import Impossible, PlanningTime
 from clearway.execution.quarantine import Quarantine
+from clearway.execution.save_tests import SaveTestController
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.errors import ConfigError
 from clearway.model.events import fan_out
@@ -31,13 +32,11 @@ from clearway.notify.dispatch import Dispatcher, NotesFence
 from clearway.notify.outbox import Outbox
 from clearway.notify.sending import open_senders
 from clearway.planning.base import Planner
-from clearway.preemption.cases import CaseKeeper
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.explainer import Explainer
 from clearway.preemption.lifecycle import EvictionLifecycle
 from clearway.preemption.necessity import SilentNodes
 from clearway.preemption.proposals import ApprovalRules, Proposals
-from clearway.preemption.save_tests import SaveTestController
 from clearway.preemption.user_pauses import Suppression, UserPauses
 from clearway.promise.calendar_controller import CalendarController
 from clearway.promise.calendar_reader import WAITS_S, ReadsInProcess
@@ -55,6 +54,7 @@ from clearway.slurm.identity import SlurmIdentity
 from clearway.slurm.job_notes import open_notes
 from clearway.store.replay import Past, ReplayStore
 from clearway.store.repository import SqlStore
+from clearway.telemetry.cases import CaseKeeper
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.log_lines import LogLines
 from clearway.telemetry.metrics import Metrics

@@ -14,6 +14,7 @@ from clearway.api.job_schemas import JobRole
 from clearway.api.request_routes import Ask
 from clearway.api.sight import Own, Seen, Sight
 from clearway.eligibility.context import PlanningContext
+from clearway.execution.save_tests import AGAIN_AFTER, SaveTestRequest, why_not_again
 from clearway.model.cluster import Job, JobState
 from clearway.model.identity import Role
 from clearway.model.involvement import Involvement
@@ -21,7 +22,6 @@ from clearway.model.operations import OperationKind
 from clearway.model.plan import Explanation
 from clearway.model.report import CycleReport
 from clearway.model.requests import RequestKind
-from clearway.preemption.save_tests import AGAIN_AFTER, SaveTestRequest, why_not_again
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], dependencies=[needs(Role.USER)])
 

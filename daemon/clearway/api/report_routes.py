@@ -12,7 +12,7 @@ from clearway.api.sight import Seen
 from clearway.model.durations import parse_duration_s
 from clearway.model.identity import Role
 from clearway.model.urgent_report import MOST_CASES
-from clearway.preemption.report import part_of, report
+from clearway.telemetry.report import part_of, report
 
 router = APIRouter(tags=["evictions"], dependencies=[needs(Role.USER)])
 

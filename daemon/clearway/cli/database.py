@@ -21,8 +21,8 @@ from clearway.model.operations import STATE_GROUPS, EvictionState, OperationKind
 from clearway.model.orders import MoveKind
 from clearway.model.requests import RequestKind
 from clearway.model.urgent_report import MOST_CASES
-from clearway.preemption.report import report
 from clearway.store.base import Store
+from clearway.telemetry.report import report
 
 _PAGE = 100
 

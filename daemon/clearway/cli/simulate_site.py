@@ -25,7 +25,6 @@ from clearway.estimates.learning import History, Requeued
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, SimulationError
 from clearway.model.urgent_report import MOST_CASES
-from clearway.preemption.report import report
 from clearway.simulation.measures import Spread
 from clearway.simulation.site_measures import SiteFigures, recorded, replayed, waits
 from clearway.simulation.site_past import past_of
@@ -36,6 +35,7 @@ from clearway.slurm.process import Commands
 from clearway.store.base import Store
 from clearway.store.replay import Past
 from clearway.telemetry.log import configure_logging
+from clearway.telemetry.report import report
 
 _SLURM_TIMEOUT_S = 600.0  # months of a busy site
 _WORTH_A_BAR = 500  # jobs

@@ -1,4 +1,4 @@
-"""What the report on urgent jobs tells. Frozen data; ``preemption.report`` makes it."""
+"""What the report on urgent jobs tells. Frozen data; ``telemetry.report`` makes it."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -28,9 +28,9 @@ from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.quarantine import Subject
 from clearway.model.report import Waiting
 from clearway.preemption.batch import Answers, BatchDecision, SolveAlone, decide_batch
+from clearway.preemption.candidate_cache import CandidateCache
 from clearway.preemption.detection import preemptors
 from clearway.preemption.held_back import after_planning
-from clearway.preemption.looks import KeptLooks
 from clearway.preemption.necessity import SilentNodes, needless
 from clearway.preemption.opportunistic import OthersThatWait, ordinary_preemptors
 from clearway.preemption.order import LATER, Examination, Turns
@@ -96,7 +96,7 @@ class PreemptionController:
     emit: Emit
     silent: SilentNodes
     turns: Turns = field(default_factory=Turns)
-    looks: KeptLooks = field(default_factory=KeptLooks)
+    looks: CandidateCache = field(default_factory=CandidateCache)
 
     def update(self, context: CycleContext) -> tuple[Waiting, ...]:
         """Plan for preemptors without an eviction, as time allows; all that wait, by deadline, and what they get."""

@@ -26,11 +26,10 @@ from clearway.planning.base import Planner
 from clearway.planning.dp.numbers import curves_for_many
 from clearway.preemption.ask import ask_of
 from clearway.preemption.batch import Answers, SolveAlone, under_way_beside
+from clearway.preemption.candidate_cache import CandidateCache, Survey
 from clearway.preemption.candidates import changes_at
-from clearway.preemption.looks import KeptLooks
 from clearway.preemption.plan import Solution, solve_alone
 from clearway.preemption.problem import horizon
-from clearway.preemption.survey import Survey
 
 LATER = "its turn comes in one of the next cycles: planning has taken its time in this one"
 _NEVER = -1
@@ -94,9 +93,9 @@ class Examination:
         planning: PlanningContext,
         basis: PlanningBasis,
         quarantine: Quarantine,
-        looks: KeptLooks,
+        looks: CandidateCache,
     ) -> "Examination":
-        planner, survey = basis.planner, Survey(kept_looks=looks)
+        planner, survey = basis.planner, Survey(cache=looks)
         if len(some) > 1:
             survey = Survey(max(horizon(each, planning) for each in some), looks)
             planner = curves_for_many(planner, max(each.nodes for each in some), planning.config.planning.steps)
@@ -157,5 +156,5 @@ class Examination:
         able = [each for each in order if isinstance(known.get(each.job.job_id), Solution)]
         if len(able) != 1 or len(order) == 1:
             return known
-        alone = replace(self, planner=self.basis.planner, survey=Survey(kept_looks=self.survey.kept_looks))
+        alone = replace(self, planner=self.basis.planner, survey=Survey(cache=self.survey.cache))
         return {**known, able[0].job.job_id: alone.beside(())(able[0])}

@@ -18,11 +18,10 @@ from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.plan import Preemptor, Verdict
 from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
 from clearway.planning.formulation.partial_nodes import serving
+from clearway.preemption.candidate_cache import Survey, looks_at_jobs
 from clearway.preemption.candidates import JobOptions, candidate_of, ends_before_its_limit, job_options, no_use
 from clearway.preemption.held_back import latest_start, reserved_before_end
-from clearway.preemption.looks import looks_at_jobs
 from clearway.preemption.node_needs import holdings, needs_of, node_of, share, slotted
-from clearway.preemption.survey import Survey
 
 # Only Slurm's backfill starts heterogeneous jobs, and it looks so often (``bf_interval``).
 BACKFILL_S = 30.0
@@ -154,7 +153,7 @@ def _ground(
     looks = survey.once(
         of_jobs,
         lambda: looks_at_jobs(
-            preemptor, context, leaving=leaving, eternal=eternal, suspend_on=suspend_on, kept=survey.kept_looks
+            preemptor, context, leaving=leaving, eternal=eternal, suspend_on=suspend_on, cache=survey.cache
         ),
     )
     ways = (of_jobs, ends_within_s)

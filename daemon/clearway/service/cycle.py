@@ -35,7 +35,6 @@ from clearway.model.report import CycleReport, Waiting
 from clearway.model.rolling import RollingDrain
 from clearway.notify.outbox import Bell
 from clearway.planning.base import Planner
-from clearway.preemption.cases import CaseKeeper
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.held_back import after_planning
 from clearway.preemption.proposals import RENEWED_EVERY
@@ -49,6 +48,7 @@ from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.releases import only_observed, refused
 from clearway.store.base import BACKEND, HALTED, PAUSED, Store
+from clearway.telemetry.cases import CaseKeeper
 
 _DATABASE = "database"
 

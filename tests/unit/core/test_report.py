@@ -16,8 +16,8 @@ from clearway.model.case import Beside, Case
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Action
 from clearway.model.urgent_report import Ending
-from clearway.preemption.cases import MOST_JOBS, case_of
-from clearway.preemption.report import part_of, report
+from clearway.telemetry.cases import MOST_JOBS, case_of
+from clearway.telemetry.report import part_of, report
 from tests.builders import NOW, after, eviction, preemption
 from tests.unit.core.cases import case, case_job
 

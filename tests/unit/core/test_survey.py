@@ -7,9 +7,9 @@ from dataclasses import replace
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.model.plan import Preemptor
+from clearway.preemption.candidate_cache import Survey
 from clearway.preemption.plan import too_late
 from clearway.preemption.problem import PreparedProblem, horizon, prepare_problem
-from clearway.preemption.survey import Survey
 from tests.builders import NOW, after, job, node, snapshot, urgent_job
 
 SAVES = "clearway:checkpoint=signal,took=10"

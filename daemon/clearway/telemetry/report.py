@@ -15,7 +15,7 @@ from typing import Any
 from clearway.model.case import Case, CaseJob
 from clearway.model.problem import Action
 from clearway.model.urgent_report import CaseOutcome, Ending, Held, JobOutcome, Report, Sums, UserShare
-from clearway.preemption.cases import SOON
+from clearway.telemetry.cases import SOON
 
 
 def report(cases: Sequence[Case], since: datetime, until: datetime, *, more: bool = False) -> Report:
