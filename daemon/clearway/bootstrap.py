@@ -23,6 +23,7 @@ from clearway.execution.open_operations import OpenOperations
 from clearway.execution.planning_time import Impossible, PlanningTime
 from clearway.execution.quarantine import Quarantine
 from clearway.execution.save_tests import SaveTestController
+from clearway.execution.user_pauses import Suppression, UserPauses
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.errors import ConfigError
 from clearway.model.events import fan_out
@@ -33,11 +34,9 @@ from clearway.notify.outbox import Outbox
 from clearway.notify.sending import open_senders
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
-from clearway.preemption.explainer import Explainer
 from clearway.preemption.lifecycle import EvictionLifecycle
 from clearway.preemption.necessity import SilentNodes
 from clearway.preemption.proposals import ApprovalRules, Proposals
-from clearway.preemption.user_pauses import Suppression, UserPauses
 from clearway.promise.calendar_controller import CalendarController
 from clearway.promise.calendar_reader import WAITS_S, ReadsInProcess
 from clearway.promise.controller import PromiseController
@@ -46,7 +45,7 @@ from clearway.relocation.controller import RelocationController
 from clearway.relocation.lifecycle import RelocationLifecycle
 from clearway.service.cycle import Cycle, Parts
 from clearway.service.leadership import Leadership
-from clearway.service.loop import Loop
+from clearway.service.loop import Explainer, Loop
 from clearway.service.process_identity import host_of, own_name
 from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend

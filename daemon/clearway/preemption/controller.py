@@ -19,6 +19,7 @@ from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import FIRST_STATE, fresh_operation
 from clearway.execution.quarantine import Quarantine
+from clearway.execution.user_pauses import Suppression, UserPauses
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot, Job
 from clearway.model.events import Emit, PlanMade
@@ -35,7 +36,6 @@ from clearway.preemption.necessity import SilentNodes, needless
 from clearway.preemption.opportunistic import OthersThatWait, ordinary_preemptors
 from clearway.preemption.order import LATER, Examination, Turns
 from clearway.preemption.proposals import Proposals
-from clearway.preemption.user_pauses import Suppression, UserPauses
 from clearway.preemption.validation import plan_misfit
 from clearway.slurm.base import SlurmBackend
 

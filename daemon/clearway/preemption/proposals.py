@@ -17,6 +17,7 @@ from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.planning_time import UNDER_WAY
 from clearway.execution.progress import planned_preemptions
+from clearway.execution.user_pauses import UserPauses
 from clearway.model.cluster import JobState
 from clearway.model.operations import Eviction, EvictionState, Operation, Usage
 from clearway.model.plan import Plan
@@ -24,7 +25,6 @@ from clearway.model.transitions import entered
 from clearway.preemption.ask import waiting_now
 from clearway.preemption.held_back import after_planning
 from clearway.preemption.plan import decide
-from clearway.preemption.user_pauses import UserPauses
 from clearway.preemption.validation import over_budget, over_limits, plan_aged, plan_misfit
 
 RENEWED_EVERY = timedelta(seconds=60)  # where only time has passed

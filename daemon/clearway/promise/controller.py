@@ -113,11 +113,9 @@ class PromiseController:
             return
         why = context.nothing_begun or context.waits_why
         plan = NoPlan(why) if why else self._plan(e, context)
-        if plan is None:
-            return
-        if isinstance(plan, NoPlan):
-            waits = Outcome(OutcomeCode.SCHEDULED, f"No nodes are held yet: {plan.why}")
-            told = replace(e.told(waits), late=e.late or now >= e.order.at + TOLERANCE)
+        if not isinstance(plan, PromisePlan):
+            told = e if plan is None else e.told(_waits(plan))
+            told = replace(told, late=e.late or now >= e.order.at + TOLERANCE)
             if told != e:
                 self.operations.save(told)
             return
@@ -146,6 +144,10 @@ class PromiseController:
         why = e.why.removesuffix(".") or "no nodes could be held"
         self.operations.save(ended.told(Outcome(OutcomeCode.NOT_KEPT, why)))
         self.emit(OperationFinished(ended))
+
+
+def _waits(plan: NoPlan) -> Outcome:
+    return Outcome(OutcomeCode.SCHEDULED, f"No nodes are held yet: {plan.why}")
 
 
 def _scheduled(order: PromiseOrder, context: CycleContext) -> Outcome:

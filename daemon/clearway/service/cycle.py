@@ -23,6 +23,7 @@ from clearway.execution.gate import Gate, told
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import is_placement, placement_number
 from clearway.execution.quarantine import Quarantine
+from clearway.execution.user_pauses import SUPPRESSED, USER_PAUSES, Suppression, UserPauses
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import CycleEndedError
@@ -38,7 +39,6 @@ from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.held_back import after_planning
 from clearway.preemption.proposals import RENEWED_EVERY
-from clearway.preemption.user_pauses import SUPPRESSED, USER_PAUSES, Suppression, UserPauses
 from clearway.promise.calendar_controller import CalendarController
 from clearway.promise.calendar_reader import CalendarReader, ReadsInProcess
 from clearway.promise.controller import PromiseController

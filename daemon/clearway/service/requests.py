@@ -14,6 +14,7 @@ from clearway.execution.gate import told
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.quarantine import Quarantine
 from clearway.execution.save_tests import SaveTestController, SaveTestRequest
+from clearway.execution.user_pauses import Suppression, UserPauses
 from clearway.model.errors import ClearwayError, RequestError, StoreError
 from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import Eviction, EvictionState, Operation, Promise
@@ -21,7 +22,6 @@ from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.quarantine import Subject, described
 from clearway.model.requests import Answer, OperatorRequest, RequestKind, RequestResult
 from clearway.model.transitions import entered
-from clearway.preemption.user_pauses import Suppression, UserPauses
 from clearway.promise.controller import PromiseController
 from clearway.promise.request import PromiseRequest
 from clearway.relocation.controller import RelocationController
