@@ -63,11 +63,14 @@ def ask_of(preemptor: Preemptor, limits: Limits | None = None) -> Ask:
 
 
 def ask_misfit(plan: Plan, snapshot: ClusterSnapshot, config: Config, own: frozenset[str] = frozenset()) -> str:
-    """What is said of a job that waits and does not ask any more for what it was planned for; empty while it does.
+    """What is said of a job that waits and does not ask any more for what it was planned for; empty for any other.
 
     Fewer tasks, idle nodes that it may count on by now, and what its partitions allow are looked at by themselves.
     ``own``: see ``waiting_now``.
     """
+    seen = snapshot.job_by_id.get(plan.preemptor.job_id)
+    if seen is None or seen.state is not JobState.PENDING:
+        return ""
     if (now := waiting_now(plan, snapshot, config, own)) is None:
         return "is not urgent any more"
     before = plan.ask

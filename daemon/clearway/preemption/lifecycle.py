@@ -98,24 +98,14 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         return replace(call_off(e, outcome), late=True)
 
     def cause(self, e: Eviction) -> Cause:
-        plan = e.plan
-        return Cause(
-            Purpose.PREEMPTION,
-            Preemptor(
-                job=plan.preemptor,
-                rule="",
-                max_delay_s=plan.problem.max_delay_s,
-                deadline=plan.deadline,
-                ordinary=plan.ordinary,
-                only_opportunistic=plan.ordinary,
-            ),
-            budgeted=not e.approved_by,
-        )
+        plan, ordinary = e.plan, e.plan.ordinary
+        preemptor = Preemptor(plan.preemptor, plan.rule, plan.problem.max_delay_s, plan.deadline)
+        preemptor = replace(preemptor, ordinary=ordinary, only_opportunistic=ordinary)
+        return Cause(Purpose.PREEMPTION, preemptor, budgeted=not e.approved_by)
 
     def misfits(self, e: Eviction, cycle: CycleContext) -> dict[str, str]:
-        changed = _changed_ask(e, cycle)
-        why = {e.preemptor.job_id: changed} if changed else {}
-        return lost_nodes(e, cycle.snapshot, cycle.others) | _fewer_tasks(e, cycle.snapshot) | why
+        lost = lost_nodes(e, cycle.snapshot, cycle.others) | _fewer_tasks(e, cycle.snapshot)
+        return lost | ({e.preemptor.job_id: changed} if (changed := _changed_ask(e, cycle)) else {})
 
     def step_context(self, e: Eviction, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:
         # A kill waits for the saves of all components: until the last of them is safe, it may be undone.
@@ -190,10 +180,6 @@ class EvictionLifecycle(Lifecycle[Eviction]):
 
 
 def _changed_ask(e: Eviction, cycle: CycleContext) -> str:
-    """What is said of a preemptor that waits and does not ask any more for what it was planned for."""
-    seen = cycle.snapshot.job_by_id.get(e.preemptor.job_id)
-    if seen is None or seen.state is not JobState.PENDING:
-        return ""
     return ask_misfit(e.plan, cycle.snapshot, cycle.config, frozenset({e.placement}))
 
 
@@ -212,11 +198,11 @@ def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Obs
     elif preemptor is not None and Command.DETACH in done:
         preemptor = replace(preemptor, reservation=None)
     lost = lost_nodes(e, snapshot, cycle.others) if ours is None and e.state is E.PLACING else {}
-    changed = _changed_ask(e, cycle) if e.state is E.PLACING else ""
+    misfit = "; ".join(f"{what}: {why}" for what, why in sorted(lost.items()))
+    if e.state is E.PLACING and (changed := _changed_ask(e, cycle)):
+        misfit = f"The {e.plan.called} {changed}"
     return Observation(
-        lost=f"The {e.plan.called} {changed}"
-        if changed
-        else "; ".join(f"{what}: {why}" for what, why in sorted(lost.items())),
+        lost=misfit,
         preemptor=preemptor,
         hidden=Command.DELETE_PLACEMENT not in done and snapshot.hides(e.preemptor.job_id),
         placement=ours,
