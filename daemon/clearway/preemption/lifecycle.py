@@ -75,9 +75,9 @@ class EvictionLifecycle(Lifecycle[Eviction]):
 
     def _parts(self, e: Eviction) -> list[Eviction]:
         """The evictions of the other components of its heterogeneous job."""
-        others = self.basis.operations.others(e)
-        mine = [o for o in others if isinstance(o, Eviction) and o.preemptor.job_id in e.plan.components]
-        return [o for o in mine if e.preemptor.job_id in o.plan.components]
+        mine, its = e.preemptor.job_id, e.plan.components
+        others = (o for o in self.basis.operations.others(e) if isinstance(o, Eviction))
+        return [o for o in others if o.preemptor.job_id in its and mine in o.plan.components]
 
     def target(self, e: Eviction, command: Command, snapshot: ClusterSnapshot) -> Target:
         """A preemptor that was not seen may be in the placement all the same, and could never start without it."""
@@ -331,8 +331,7 @@ def _before_start(e: Eviction, observation: Observation, now: datetime) -> Phase
         return None
     if started := _has_started(e, observation, now):
         return started
-    pointless = _pointless(e, job)
-    if job is None or pointless:
+    if (pointless := _pointless(e, job)) or job is None:
         return undo(OutcomeCode.POINTLESS, pointless)
     if observation.parts.lost:
         return undo(OutcomeCode.CALLED_OFF, f"component {observation.parts.lost} of its heterogeneous job has no plan")

@@ -238,11 +238,9 @@ def plan_of(
 
 
 def _begins(seconds: float) -> str:
-    return (
-        f"counted on being begun within {format_duration(seconds)}: so long Slurm's commands take"
-        if seconds >= 1
-        else ""
-    )
+    """Where that is long enough to be seen in a plan."""
+    within = format_duration(seconds)
+    return f"counted on being begun within {within}: so long a cycle takes here" if seconds >= 1 else ""
 
 
 def _placement_nodes(prepared: PreparedProblem, point: CurvePoint) -> tuple[str, ...]:
