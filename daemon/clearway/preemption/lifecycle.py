@@ -75,9 +75,9 @@ class EvictionLifecycle(Lifecycle[Eviction]):
 
     def _parts(self, e: Eviction) -> list[Eviction]:
         """The evictions of the other components of its heterogeneous job."""
-        mine, its = e.preemptor.job_id, e.plan.components
         others = (o for o in self.basis.operations.others(e) if isinstance(o, Eviction))
-        return [o for o in others if o.preemptor.job_id in its and mine in o.plan.components]
+        mine = [o for o in others if o.preemptor.job_id in e.plan.components]
+        return [o for o in mine if e.preemptor.job_id in o.plan.components]
 
     def target(self, e: Eviction, command: Command, snapshot: ClusterSnapshot) -> Target:
         """A preemptor that was not seen may be in the placement all the same, and could never start without it."""
@@ -129,8 +129,7 @@ class EvictionLifecycle(Lifecycle[Eviction]):
             return _started(e, inside, cycle.now)
         time, impossible = self.basis.time, self.basis.impossible
         now = waiting_now(e.plan, cycle.snapshot, cycle.config, frozenset({e.placement}))
-        ident = f"eviction {e.eviction_id}"
-        asks = (e.revision, frozenset(stuck), None if now is None else ask_of(now))
+        ident, asks = f"eviction {e.eviction_id}", (e.revision, frozenset(stuck), now and ask_of(now))
         if impossible.why(ident, asks, cycle.now) is not None or time.left_s(UNDER_WAY) <= 0:
             return None
         context = self.basis.context(cycle, under_way_for_replan(e, cycle.others, stuck.keys()))
