@@ -25,6 +25,8 @@ from clearway.execution.job_batch import Pace
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.planning_time import Impossible, PlanningTime
 from clearway.execution.quarantine import Quarantine
+from clearway.execution.save_tests import SaveTestController
+from clearway.execution.user_pauses import Suppression, UserPauses
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.errors import ConfigError
 from clearway.model.events import fan_out
@@ -34,17 +36,10 @@ from clearway.notify.dispatch import Dispatcher, NotesFence
 from clearway.notify.outbox import Outbox
 from clearway.notify.sending import open_senders
 from clearway.planning.base import Planner
-from clearway.preemption.approval import ApprovalRules
-from clearway.preemption.case_keeper import CaseKeeper
 from clearway.preemption.controller import PreemptionController
-from clearway.preemption.explainer import Explainer
+from clearway.preemption.proposals import ApprovalRules, Proposals
 from clearway.preemption.lifecycle import EvictionLifecycle
-from clearway.preemption.proposals import Proposals
-from clearway.preemption.save_test_controller import SaveTestController
-from clearway.preemption.silent_nodes import SilentNodes
-from clearway.preemption.suppression import Suppression
-from clearway.preemption.turns import Turns
-from clearway.preemption.user_pauses import UserPauses
+from clearway.preemption.necessity import SilentNodes
 from clearway.promise.calendar_controller import CalendarController
 from clearway.promise.calendar_reader import ReadsInProcess
 from clearway.promise.controller import PromiseController
@@ -53,12 +48,13 @@ from clearway.relocation.controller import RelocationController
 from clearway.relocation.lifecycle import RelocationLifecycle
 from clearway.service.cycle import Cycle, Parts
 from clearway.service.leadership import Leadership, host_of, own_name
-from clearway.service.loop import Loop
+from clearway.service.loop import Explainer, Loop
 from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.identity import SlurmIdentity
 from clearway.slurm.job_notes import open_notes
 from clearway.store.repository import SqlStore
+from clearway.telemetry.cases import CaseKeeper
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.log_lines import LogLines
 from clearway.telemetry.metrics import Metrics
@@ -199,7 +195,6 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         quarantine=quarantine,
         clock=clock,
         emit=emit,
-        turns=Turns(),
         silent=silent,
     )
     requests = RequestHandler(

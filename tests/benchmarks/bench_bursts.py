@@ -23,7 +23,7 @@ from clearway.planning.joint.parts import by_parts
 from clearway.planning.joint.requests import JointPlan, Request
 from clearway.planning.joint.several import gap_of, plan_together
 from clearway.preemption.controller import PreemptionController
-from clearway.preemption.examination import Examination
+from clearway.preemption.order import Examination
 from clearway.simulation.jobs import Program
 from tests.benchmarks.gpu_world import KINDS, shared_gpus, urgent_gpu_jobs
 from tests.benchmarks.large import large_problem

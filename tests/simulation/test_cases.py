@@ -8,9 +8,9 @@ from datetime import timedelta
 from clearway.model.operations import EvictionState
 from clearway.model.plan import Explanation
 from clearway.model.urgent_report import Ending
-from clearway.preemption.report import report
 from clearway.simulation.jobs import Program
 from clearway.store.repository import SqlStore
+from clearway.telemetry.report import report
 from tests.builders import NOW
 from tests.simulation.bad_days import busy, finish
 from tests.simulation.world import SAVES, World, config

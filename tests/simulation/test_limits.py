@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from clearway.config.configuration import Config
+from clearway.execution.user_pauses import EVERYBODY
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.requests import RequestKind
-from clearway.preemption.user_pauses import EVERYBODY
 from clearway.simulation.jobs import Program
 from tests.builders import eviction, job, plan, urgent_job
 from tests.simulation.bad_days import busy

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from clearway.execution.user_pauses import USER_PAUSES
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
 from clearway.model.outcome import OutcomeCode
 from clearway.model.requests import RequestKind
-from clearway.preemption.user_pauses import USER_PAUSES
 from clearway.simulation.jobs import Program
 from tests.simulation.bad_days import busy, finish
 from tests.simulation.world import World

@@ -136,16 +136,12 @@ def test_who_keeps_his_part_may_end_and_the_eviction_goes_on(tmp_path: Path) -> 
     assert world.cluster.jobs[urgent].runs == [("n1", "n2")]
 
 
-def test_with_others_at_once_each_has_its_cycle(tmp_path: Path) -> None:
+def test_with_others_at_once_all_have_their_plans_in_one_cycle(tmp_path: Path) -> None:
     world = world_with_gpus(tmp_path)
     shared_nodes(world)
     asked = [urgent_on_gpus(world, 1, 3), urgent_on_gpus(world, 1, 3), world.urgent(1, work_s=15.0)]
-    first, *others = sorted(asked)  # in the order of ids as text, as their deadlines are the same
     told = {waiting.preemptor.job.job_id: waiting for waiting in world.tick().waiting}
-    assert told[first].eviction_id is not None
-    assert {told[job_id].why for job_id in others} == {
-        f"it is planned for in a cycle of its own, after urgent job {first}"
-    }
+    assert all(told[job_id].eviction_id is not None for job_id in asked)
     world.run_until(lambda: all(world.started(job_id) for job_id in asked) and world.settled())
     placed = [name for e in world.store.evictions() for name in e.plan.placement_nodes]
     assert len(placed) == len(set(placed)) == 3

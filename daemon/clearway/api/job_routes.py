@@ -15,13 +15,13 @@ from clearway.api.job_schemas import JobRole
 from clearway.api.job_views import Part, parts_of
 from clearway.api.sight import Own, Seen, Sight
 from clearway.eligibility.context import PlanningContext
+from clearway.execution.save_tests import AGAIN_AFTER, SaveTestRequest, why_not_again
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.operations import OperationKind
 from clearway.model.plan import Explanation
 from clearway.model.records import Involvement
 from clearway.model.report import CycleReport
 from clearway.model.requests import RequestKind, Role
-from clearway.preemption.save_tests import AGAIN_AFTER, SaveTestRequest, why_not_again
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], dependencies=[needs(Role.USER)])
 

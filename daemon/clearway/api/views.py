@@ -44,8 +44,8 @@ from clearway.model.problem import Option
 from clearway.model.records import Key
 from clearway.model.report import CycleReport, Waiting
 from clearway.model.urgent_report import MOST_CASES
-from clearway.preemption.report import part_of, report
 from clearway.store.base import BACKEND, PAUSED, STATUS, Store
+from clearway.telemetry.report import part_of, report
 
 MOST_SKIPPED = 50
 _NO_ORDER = DrainOrder(nodes=(), actor="")

@@ -28,3 +28,4 @@ class PlanningContext:
     limits: Limits | None = None  # on the jobs that are planned for; None: not looked at, for a question "what if"
     reservations: tuple[Reservation, ...] = ()  # all that Slurm knows, where a plan is to be carried out
     attempt: Attempt = unguarded  # what looks at one running job goes through it
+    begins_in_s: float = 0.0  # from ``now`` until a plan is begun, as measured: it is missing for what the plan takes

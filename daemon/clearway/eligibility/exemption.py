@@ -116,12 +116,19 @@ def _not_requeueable(case: _Case) -> bool:
     return not (case.job.can_be_requeued or may_cancel)
 
 
+def least_runtime_s(job: Job, context: PlanningContext) -> float:
+    """How long this job runs undisturbed.
+
+    Every preemption doubles it: however many urgent jobs come, the job gets on.
+    """
+    if is_eternal(job, context.config.eternal):
+        return context.config.eternal.min_runtime
+    count = context.preempted.get(job.job_id, 0)
+    return context.config.candidates.min_runtime * 2.0 ** min(count, _MOST_DOUBLINGS)
+
+
 def _too_young(case: _Case) -> str:
-    """Every preemption doubles what a job may run undisturbed: however many urgent jobs come, it gets on."""
-    count = case.preemptions
-    least_s = case.rules.min_runtime * 2 ** min(count, _MOST_DOUBLINGS)
-    if case.eternal:
-        least_s = case.context.config.eternal.min_runtime
+    count, least_s = case.preemptions, least_runtime_s(case.job, case.context)
     if case.ran_s >= least_s:
         return ""
     again = f", as it was preempted {count} time{'s' * (count != 1)} before" if count else ""

@@ -107,11 +107,16 @@ class History:
 
     def trusted(self, user: str, app: str, checkpointer: str, now: datetime) -> bool:
         """Whether a checkpoint is worth asking for: not after so many failures in a row, until they are forgiven."""
+        forgiven = self.forgiven_at(user, app, checkpointer)
+        return forgiven is None or now >= forgiven
+
+    def forgiven_at(self, user: str, app: str, checkpointer: str) -> datetime | None:
+        """From when on a checkpoint is worth asking for again; None: it is in any case."""
         key = Key(user, app, checkpointer)
         if self.failures_in_a_row(*key) < self.learning.failures:
-            return True
+            return None
         newest = next(each for each in self._checkpoints[key] if each.outcome in _FAILURES)
-        return now - newest.ended_at >= timedelta(seconds=self.learning.forgive_after)
+        return newest.ended_at + timedelta(seconds=self.learning.forgive_after)
 
     def failures_in_a_row(self, user: str, app: str, checkpointer: str) -> int:
         """How many of the newest checkpoints have failed since one succeeded."""

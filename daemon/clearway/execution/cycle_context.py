@@ -136,4 +136,5 @@ class PlanningBasis:
             limits=cycle.limits,
             reservations=cycle.reservations,
             attempt=self.attempt,
+            begins_in_s=self.time.begins_in_s,
         )

@@ -28,7 +28,16 @@ from clearway.execution.progress import superseded, with_phase, with_plan, with_
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.errors import CycleEndedError, HaltedError, NotAskedError, SlurmError
 from clearway.model.events import CommandGiven, Emit, JobLeft, OperationFinished
-from clearway.model.operations import CHECKPOINTS, EvictionState, O, Operation, Preemption, PreemptionState, Usage
+from clearway.model.operations import (
+    CHECKPOINTS,
+    Eviction,
+    EvictionState,
+    O,
+    Operation,
+    Preemption,
+    PreemptionState,
+    Usage,
+)
 from clearway.model.outcome import Outcome
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointRecord, EndedStep, NewStep, StepLog
@@ -123,7 +132,7 @@ class Executor:
             if phase is None:
                 return e, True
             refused = self._lately(self._failed_at, e, cycle.now)
-            if phase.command is not None and (phase.command in refused or not self._may_act(cycle)):
+            if phase.command is not None and (phase.command in refused or not self._may_act(e, cycle)):
                 return e, False
             before, e = e, self._enter(e, phase, cycle.now, cycle.snapshot)
             if phase.command is None:
@@ -141,8 +150,10 @@ class Executor:
             done.add(phase.command)
         return e, True
 
-    def _may_act(self, cycle: CycleContext) -> bool:
-        return not self.gate.closed() and self.pace.open_for_whole(cycle.now)
+    def _may_act(self, e: Operation, cycle: CycleContext) -> bool:
+        """The components of a heterogeneous job are of use only together."""
+        components = e.plan.components if isinstance(e, Eviction) else ()
+        return not self.gate.closed() and self.pace.open_for_whole(cycle.now, components or e.eviction_id)
 
     def _lately(
         self, failed_at: Mapping[tuple[int, Command], datetime], e: Operation, now: datetime

@@ -4,7 +4,7 @@ transaction, then acted on.
 Until the batch is stored, nothing of it has happened: it can be dropped as a whole or job by job.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Generic, TypeVar
@@ -38,7 +38,8 @@ class Pace:
     for each job falls by a third for a batch at most. A cycle is longer than its time only by how much slower Slurm or
     the database is than it was a moment before. The first cycle is small, as nothing is known yet. However long storing
     takes, the first batch of a cycle has ``BATCH_S`` for its commands. Commands for operations as a whole, such as a
-    reservation for each of many urgent jobs, are given one by one for ``WHOLE_S``.
+    reservation for each of many urgent jobs, are given one by one for ``WHOLE_S``; the first that has any in a cycle
+    is given all that it needs.
 
     What it has learned may be forgotten. ``monotonic`` counts seconds.
     """
@@ -51,6 +52,7 @@ class Pace:
         self._store_s = 0.0  # by the database for the newest batch
         self._given, self._most = 0, FIRST_SIZE  # jobs in batches of this cycle, and how many there may be
         self._waiting = False
+        self._first: Hashable = None  # what has had a command as a whole in this cycle before all others
 
     def open(self, cycle: datetime) -> bool:
         """Whether another command may be given in the cycle of this time. Where not, its turn comes in the next."""
@@ -59,10 +61,11 @@ class Pace:
         self._waiting |= not fits
         return fits
 
-    def open_for_whole(self, cycle: datetime) -> bool:
-        """The same for a command for an operation as a whole."""
+    def open_for_whole(self, cycle: datetime, unit: Hashable) -> bool:
+        """The same for a command for an operation as a whole; ``unit``: what can only be carried out as one."""
         self._turn_to(cycle)
-        fits = self._spent_s < WHOLE_S
+        self._first = unit if self._first is None else self._first
+        fits = self._spent_s < WHOLE_S or unit == self._first
         self._waiting |= not fits
         return fits
 
@@ -75,7 +78,7 @@ class Pace:
         if cycle != self._cycle:
             self._cycle, self._spent_s, self._asked_s = cycle, 0.0, 0.0
             self._given, self._most = 0, max(FIRST_SIZE, int(GROWS_BY * self._given))
-            self._waiting = False
+            self._waiting, self._first = False, None
 
     @property
     def size(self) -> int:

@@ -46,7 +46,7 @@ OPERATIONS: Mapping[OperationKind, Table[E]] = {
             E.CANCELLING: "cancelled, pointless, misused, or too late",
         },
         E.STARTING: {
-            E.PREEMPTING: "planned anew: a node was lost",
+            E.PREEMPTING: "planned anew: a node was lost, or the job was changed",
             E.STARTED: "the preemptor runs",
             E.CANCELLING: "cancelled, pointless, or too late",
         },

@@ -7,6 +7,7 @@ from enum import StrEnum
 from math import ceil
 from typing import Self
 
+from clearway.model.ask import Ask
 from clearway.model.cluster import Job
 from clearway.model.durations import format_duration
 from clearway.model.orders import DrainOrder, PromiseOrder, RelocationOrder
@@ -243,6 +244,8 @@ class Plan(OperationPlan):
     components: tuple[str, ...] = ()  # job_ids of a heterogeneous job, the preemptor's among them
     note: str = ""  # "it was ...": that it is late, and what is not proven of how it was planned beside others
     partition: str = ""  # that room is made in; empty in plans from before it was kept
+    ask: Ask | None = None  # what it follows from on the job's side; None in plans from before it was kept
+    begins_in_s: float = 0.0  # counted from ``made_at`` until it is begun, which Slurm's commands take
 
     @property
     def pin(self) -> str:

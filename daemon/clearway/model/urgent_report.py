@@ -1,6 +1,6 @@
 """Urgent jobs that Clearway has planned for: what was planned, what happened, and the report that is made of them.
 
-Frozen data; ``preemption.report`` makes the report.
+Frozen data; ``telemetry.report`` makes the report.
 """
 
 from dataclasses import dataclass

@@ -1,16 +1,17 @@
 """What each running job can do for a preemptor: its options, or the verdict why it has none. Pure."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.exemption import Purpose, exemption
+from clearway.eligibility.exemption import Purpose, exemption, least_runtime_s
 from clearway.eligibility.options import expected_end_s, may_kill, options_for, why_not_saved
-from clearway.estimates.checkpoint_load import approval_s
+from clearway.estimates.checkpoint_load import approval_s, latest_of
 from clearway.estimates.costs import end_ready_s, suspend_option, why_no_checkpoint
-from clearway.model.claims import read_claims
+from clearway.estimates.learning import key_of
+from clearway.model.claims import CheckpointHow, read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.plan import Choice, Preemptor, Verdict
 from clearway.model.problem import Action, Amounts, Candidate, Option
@@ -146,3 +147,38 @@ def _memories(job: Job, snapshot: ClusterSnapshot) -> list[tuple[int, list[int]]
         (snapshot.node_by_name[name].memory_mib, [other.memory_mib for other in snapshot.jobs_on.get(name, ())])
         for name in job.nodes
     ]
+
+
+def changes_at(context: PlanningContext, deadline: datetime | None, moves_with_s: float) -> datetime | None:
+    """When time alone may next turn "there is no plan" into a plan; None: never.
+
+    While a ``deadline`` is to come, more becomes possible only when jobs come of age, when checkpoints are trusted
+    again or begin to count, when reservations begin or end, and when others' operations are due. Once it has passed
+    (or where there is None) the time that a plan may take moves on with the clock, ``moves_with_s`` ahead of it: then
+    also when a job's own end, or its own next checkpoint, comes within that.
+    """
+    moves = deadline is None or deadline <= context.now
+    found = [] if deadline is None else [deadline]
+    for each in context.reservations:
+        found += [each.start_time, each.end_time]
+    found += [latest_of(e, context.config.execution) for e in context.under_way.evictions]
+    for job in context.snapshot.holders:
+        found += _moments(job, context, moves_with_s if moves else None)
+    return min((each for each in found if each > context.now), default=None)
+
+
+def _moments(job: Job, context: PlanningContext, window_s: float | None) -> Iterator[datetime]:
+    if job.start_time is not None:
+        yield job.start_time + timedelta(seconds=least_runtime_s(job, context))
+    claims, _ = read_claims(job)
+    if claims is not None:
+        forgiven = context.history.forgiven_at(*key_of(job, claims))
+        yield from (each for each in (claims.last, forgiven) if each is not None)
+    if window_s is None:
+        return
+    later_s = [expected_end_s(job, context)]
+    if claims is not None and claims.checkpoint is CheckpointHow.INTERVAL:
+        later_s += [option.checkpoint_s + option.ready_s for option in options_for(job, context, kill=False)]
+    for each in later_s:
+        if each is not None and window_s < each < math.inf:
+            yield context.now + timedelta(seconds=each - window_s)

@@ -91,15 +91,19 @@ def _whole_jobs(found: Sequence[Preemptor], snapshot: ClusterSnapshot) -> Iterat
             continue
         parts = _components(each.job, snapshot)
         group = [by_id[part.job_id] for part in parts if part.job_id in by_id]
-        others = ((o.job.display_id, o.obstacle) for o in group if o is not each and o.obstacle)
-        why = next((f"component {name}: {found.why}" for name, found in others), "")
-        if len(group) < len(parts) or [part.het_job_offset for part in parts] != list(range(len(parts))):
-            why = "not all components of its heterogeneous job wait as urgent ones"
-        elif len(parts) > MOST_COMPONENTS:
-            why = f"its heterogeneous job has {len(parts)} components; at most {MOST_COMPONENTS} can be planned for"
-        first = min(o.deadline for o in group)
+        why = _not_together(each, parts, group)
         of_all = Obstacle(ObstacleCode.HETEROGENEOUS, why) if why else None
-        yield replace(each, deadline=first, obstacle=each.obstacle or of_all)
+        yield replace(each, deadline=min(o.deadline for o in group), obstacle=each.obstacle or of_all)
+
+
+def _not_together(one: Preemptor, parts: Sequence[Job], group: Sequence[Preemptor]) -> str:
+    """Why no plan can be made for all components; ``group`` are those that are urgent."""
+    if len(group) < len(parts) or [part.het_job_offset for part in parts] != list(range(len(parts))):
+        return "not all components of its heterogeneous job wait as urgent ones"
+    if len(parts) > MOST_COMPONENTS:
+        return f"its heterogeneous job has {len(parts)} components; at most {MOST_COMPONENTS} can be planned for"
+    others = ((o.job.display_id, o.obstacle) for o in group if o is not one and o.obstacle)
+    return next((f"component {name}: {found.why}" for name, found in others if found), "")
 
 
 def tasks_at_once(job: Job, snapshot: ClusterSnapshot) -> int:

@@ -63,27 +63,28 @@ def after_planning(
     """
     snapshot = context.snapshot
     job = snapshot.job_by_id.get(plan.preemptor.job_id, plan.preemptor)
-    start = max(plan.deadline, plan.made_at + timedelta(seconds=plan.problem.max_delay_s))
-    reserved = reserved_before_end(job, start, context)
+    reserved = reserved_before_end(job, plan.due, context)
     if taken := next((name for name in plan.placement_nodes if name in reserved), ""):
         return (
             f"reservation {reserved[taken]} takes node {taken} before the {plan.called} {job.job_id} would have ended"
         )
     if limits is None:
         return ""
-    leaving = {
-        each.job_id for one in (plan, *group) for each in one.chosen.actions if each.action is not Action.SUSPEND
-    }
-    for other in others:
-        suspends = {p.job_id for p in other.preemptions if p.action is Action.SUSPEND}
-        leaving |= other.promised_jobs - suspends
-    later = Later(snapshot, frozenset(leaving), _coming(job, plan.components, others, context))
+    later = Later(snapshot, _gone(plan, others, group), _coming(job, plan.components, others, context))
     nodes = [snapshot.node_by_name[name] for name in plan.placement_nodes if name in snapshot.node_by_name]
-    possible = [plan.partition] if plan.partition else list(job.partitions)
     tasks = 1 if begun else plan.tasks
     nodes = nodes if tasks == plan.tasks else nodes[: job.num_nodes]
+    possible = [plan.partition] if plan.partition else list(job.partitions)
     whys = [holds_back(job, partition, limits, later, nodes, tasks=tasks) for partition in possible]
     return "" if "" in whys or not whys else _told(whys[0])
+
+
+def _gone(plan: Plan, others: Sequence[Operation], group: Sequence[Plan]) -> frozenset[str]:
+    """Jobs that give back what they have; one that is suspended keeps it, as far as limits go."""
+    gone = {each.job_id for one in (plan, *group) for each in one.chosen.actions if each.action is not Action.SUSPEND}
+    for other in others:
+        gone |= other.promised_jobs - {p.job_id for p in other.preemptions if p.action is Action.SUSPEND}
+    return frozenset(gone)
 
 
 def _told(why: str) -> str:

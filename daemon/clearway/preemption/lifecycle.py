@@ -10,9 +10,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Purpose
 from clearway.eligibility.permission import Cause
-from clearway.eligibility.under_way import UnderWay, under_way_for_replan
+from clearway.eligibility.under_way import under_way_for_replan
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
 from clearway.execution.lifecycle import E, Lifecycle, Phase, Target, call_off, close_phase, placement_phase, undo
@@ -24,11 +25,12 @@ from clearway.model.errors import SlurmError
 from clearway.model.operations import CHECKPOINTS, Eviction, Preemption, PreemptionState
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
-from clearway.preemption.detection import preemptor_of as urgent_preemptor
-from clearway.preemption.opportunistic import ordinary
+from clearway.preemption.ask import ask_misfit, ask_of, waiting_now
+from clearway.preemption.candidates import changes_at
+from clearway.preemption.necessity import SilentNodes
 from clearway.preemption.plan import decide
-from clearway.preemption.silent_nodes import SilentNodes
-from clearway.preemption.validation import over_budget
+from clearway.preemption.problem import horizon
+from clearway.preemption.validation import over_budget, over_limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Observation:
     attached: bool = False  # the preemptor, or a task of its array, could start in the placement, or runs there
     inside: tuple[Job, ...] = ()  # tasks of an array that run in the placement
     parts: Parts = Parts()  # the other components of a heterogeneous job
-    lost: str = ""  # why the plan does not fit any more, where its placement is not made yet
+    lost: str = ""  # why the plan does not fit any more, where no job leaves yet
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,8 @@ class EvictionLifecycle(Lifecycle[Eviction]):
 
     def _parts(self, e: Eviction) -> list[Eviction]:
         """The evictions of the other components of its heterogeneous job."""
-        others = self.basis.operations.others(e)
-        mine = [o for o in others if isinstance(o, Eviction) and o.preemptor.job_id in e.plan.components]
+        others = (o for o in self.basis.operations.others(e) if isinstance(o, Eviction))
+        mine = [o for o in others if o.preemptor.job_id in e.plan.components]
         return [o for o in mine if e.preemptor.job_id in o.plan.components]
 
     def target(self, e: Eviction, command: Command, snapshot: ClusterSnapshot) -> Target:
@@ -96,22 +98,14 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         return replace(call_off(e, outcome), late=True)
 
     def cause(self, e: Eviction) -> Cause:
-        plan = e.plan
-        return Cause(
-            Purpose.PREEMPTION,
-            Preemptor(
-                job=plan.preemptor,
-                rule="",
-                max_delay_s=plan.problem.max_delay_s,
-                deadline=plan.deadline,
-                ordinary=plan.ordinary,
-                only_opportunistic=plan.ordinary,
-            ),
-            budgeted=not e.approved_by,
-        )
+        plan, ordinary = e.plan, e.plan.ordinary
+        preemptor = Preemptor(plan.preemptor, plan.rule, plan.problem.max_delay_s, plan.deadline)
+        preemptor = replace(preemptor, ordinary=ordinary, only_opportunistic=ordinary)
+        return Cause(Purpose.PREEMPTION, preemptor, budgeted=not e.approved_by)
 
     def misfits(self, e: Eviction, cycle: CycleContext) -> dict[str, str]:
-        return lost_nodes(e, cycle.snapshot, cycle.others) | _fewer_tasks(e, cycle.snapshot)
+        lost = lost_nodes(e, cycle.snapshot, cycle.others) | _fewer_tasks(e, cycle.snapshot)
+        return lost | ({e.preemptor.job_id: changed} if (changed := _changed_ask(e, cycle)) else {})
 
     def step_context(self, e: Eviction, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:
         # A kill waits for the saves of all components: until the last of them is safe, it may be undone.
@@ -134,48 +128,58 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         if inside := list(_inside(e, cycle.snapshot)):  # the other tasks are planned for by themselves
             return _started(e, inside, cycle.now)
         time, impossible = self.basis.time, self.basis.impossible
-        ident, asks = (
-            f"eviction {e.eviction_id}",
-            (e.revision, frozenset(stuck), cycle.snapshot.job_by_id.get(e.preemptor.job_id)),
-        )
+        now = waiting_now(e.plan, cycle.snapshot, cycle.config, frozenset({e.placement}))
+        ident, asks = f"eviction {e.eviction_id}", (e.revision, frozenset(stuck), now and ask_of(now))
         if impossible.why(ident, asks, cycle.now) is not None or time.left_s(UNDER_WAY) <= 0:
             return None
+        context = self.basis.context(cycle, under_way_for_replan(e, cycle.others, stuck.keys()))
         with time.spending():
-            plan = self._plan(e, under_way_for_replan(e, cycle.others, stuck.keys()), cycle)
-        if plan is None:
-            impossible.remember(ident, asks, "no other plan is possible", cycle.now)
+            plan = NoPlan("it is not urgent") if now is None else self._plan(e, now, context, cycle)
         reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
-        if plan is None and e.plan.components:
+        if why := self._called_off(e, now, plan, cycle):
+            return undo(OutcomeCode.CALLED_OFF, why)
+        if isinstance(plan, Plan):
+            return plan
+        if now is not None and plan.curve is not None:
+            until = changes_at(context, None if now.ordinary else now.deadline, horizon(now, context))
+            impossible.remember(ident, asks, "no other plan is possible", until)
+        if e.plan.components:
             why = f"not all nodes of component {e.preemptor.display_id} will be free in time ({reasons})"
             return undo(OutcomeCode.CALLED_OFF, why)
-        if plan is not None or e.late:
-            return plan
+        if e.late:
+            return None
         text = f"Not all nodes will be free in time ({reasons}), and no other plan is possible: it waits."
         return Phase(e.state, event=text, late=True)
 
-    def _plan(self, e: Eviction, under_way: UnderWay, cycle: CycleContext) -> Plan | None:
-        preemptor = preemptor_of(e, cycle, frozenset({e.placement}))
-        if preemptor is None:
-            return None
-        plan = decide(preemptor, self.basis.context(cycle, under_way), self.basis.planner)
-        usage = self.basis.operations.usage_beside(e, cycle.now)
-        return None if isinstance(plan, NoPlan) or over_budget(plan, usage, cycle.config.budget) else plan
+    def _called_off(self, e: Eviction, now: Preemptor | None, plan: Plan | NoPlan, cycle: CycleContext) -> str:
+        """Why what the job asks for by now is planned for from the beginning, as for any other job; empty: it is not.
+
+        An operator has approved what it asked for then. And nobody gets more by changing a job than by submitting it.
+        """
+        if not (changed := _changed_ask(e, cycle)):
+            return ""
+        told = f"The {e.plan.called} {changed}"
+        if now is None:
+            return told
+        if e.approved_by:
+            return f"{told}, and another plan for it has to be approved"
+        if isinstance(plan, NoPlan) or plan.ordinary:
+            return ""
+        over = over_limits(plan, self.basis.operations.takings(cycle.now), cycle.config.budget)
+        return f"{told}, and {over}" if over else ""
+
+    def _plan(self, e: Eviction, now: Preemptor, context: PlanningContext, cycle: CycleContext) -> Plan | NoPlan:
+        """On the nodes of the partition that it may start in by now."""
+        pinned = cycle.snapshot.job_by_id[e.preemptor.job_id].partitions == (e.plan.pin,)
+        plan = decide(replace(now, only_in=(e.plan.pin,)) if pinned else now, context, self.basis.planner)
+        if isinstance(plan, NoPlan):
+            return plan
+        over = over_budget(plan, self.basis.operations.usage_beside(e, cycle.now), cycle.config.budget)
+        return NoPlan(over) if over else replace(plan, ask=ask_of(now, context.limits))
 
 
-def preemptor_of(e: Eviction, cycle: CycleContext, own: frozenset[str]) -> Preemptor | None:
-    """The job that an eviction is for, as it waits now; ``own``: the placements that it may be attached to."""
-    snapshot, config = cycle.snapshot, cycle.config
-    seen = snapshot.job_by_id.get(e.preemptor.job_id)
-    if seen is None or seen.state is not JobState.PENDING:
-        return None
-    if pinned := seen.partitions == (e.plan.pin,):
-        seen = replace(seen, partitions=e.preemptor.partitions)
-    found = urgent_preemptor(seen, config.preemptors, own, snapshot)
-    if found is not None:
-        return replace(found, only_in=(e.plan.pin,)) if pinned else found
-    if config.eternal.partitions:
-        return ordinary(seen, config.eternal, cycle.now, own, snapshot.topology)
-    return None
+def _changed_ask(e: Eviction, cycle: CycleContext) -> str:
+    return ask_misfit(e.plan, cycle.snapshot, cycle.config, frozenset({e.placement}))
 
 
 def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Observation:
@@ -193,8 +197,11 @@ def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Obs
     elif preemptor is not None and Command.DETACH in done:
         preemptor = replace(preemptor, reservation=None)
     lost = lost_nodes(e, snapshot, cycle.others) if ours is None and e.state is E.PLACING else {}
+    misfit = "; ".join(f"{what}: {why}" for what, why in sorted(lost.items()))
+    if e.state is E.PLACING and (changed := _changed_ask(e, cycle)):
+        misfit = f"The {e.plan.called} {changed}"
     return Observation(
-        lost="; ".join(f"{what}: {why}" for what, why in sorted(lost.items())),
+        lost=misfit,
         preemptor=preemptor,
         hidden=Command.DELETE_PLACEMENT not in done and snapshot.hides(e.preemptor.job_id),
         placement=ours,
@@ -274,10 +281,17 @@ def may_resume(e: Eviction, p: Preemption, cycle: CycleContext) -> bool:
     covered = any(r.name == e.placement and set(p.job.nodes) <= set(r.nodes) for r in cycle.reservations)
     if not covered and not cycle.refused & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT}:
         return False
-    others = [o for name in p.job.nodes for o in snapshot.jobs_on.get(name, ()) if o.job_id != p.job_id]
+    return all(_ran_beside(o, p, e) for name in p.job.nodes for o in snapshot.jobs_on.get(name, ()))
+
+
+def _ran_beside(other: Job, p: Preemption, e: Eviction) -> bool:
+    """Whether this job ran beside the suspended one before, or is that one."""
+    if other.job_id == p.job_id:
+        return True
+    if e.is_for(other) or other.start_time is None or p.requeued_at is None:
+        return False
     # Slurm tells whole seconds: a job that started in the second of the suspension may have these very processors.
-    suspended = p.requeued_at.replace(microsecond=0)
-    return all(not e.is_for(o) and o.start_time is not None and o.start_time < suspended for o in others)
+    return other.start_time < p.requeued_at.replace(microsecond=0)
 
 
 def _attached(e: Eviction, job: Job | None) -> bool:
@@ -316,8 +330,7 @@ def _before_start(e: Eviction, observation: Observation, now: datetime) -> Phase
         return None
     if started := _has_started(e, observation, now):
         return started
-    pointless = _pointless(e, job)
-    if job is None or pointless:
+    if (pointless := _pointless(e, job)) or job is None:
         return undo(OutcomeCode.POINTLESS, pointless)
     if observation.parts.lost:
         return undo(OutcomeCode.CALLED_OFF, f"component {observation.parts.lost} of its heterogeneous job has no plan")

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 
 from clearway.config.configuration import EternalConfig, PreemptorRule
 from clearway.eligibility.urgent import is_eternal, matching_rule
-from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
+from clearway.model.cluster import ClusterSnapshot, Job, Topology
 from clearway.model.plan import Preemptor
 from clearway.preemption.detection import obstacle, waits_since
 
@@ -72,6 +72,22 @@ class _Queue:
         starts = free_at[job.num_nodes - 1] if 0 < job.num_nodes <= len(free_at) else self.never
         self.ahead.append((nodes, starts))
 
+    def turn_of(self, job: Job, others: "OthersThatWait") -> bool | None:
+        """Whether the next in order may take idle nodes as well; None: no room is made for it now."""
+        if self.blocked(job):
+            return None
+        nodes = self.reach(job)
+        of_several = job.pending_tasks > 1 or job.het_job_id is not None  # left to Slurm, unless they are urgent
+        topology = self.snapshot.topology
+        if others.suppressed(job) or of_several or obstacle(job, others.placements, topology, self.now):
+            self.passed_over.append(nodes)
+            return None
+        self.add(job)
+        patient = (self.now - waits_since(job)).total_seconds() >= self.settings.patience
+        if not nodes & self.held or not patient:
+            return None
+        return not any(nodes & passed for passed in self.passed_over)
+
     def _when_free(self, name: str) -> datetime:
         """When the last of its jobs that are not eternal reaches its time limit."""
         others = [job for job in self.snapshot.jobs_on.get(name, ()) if not is_eternal(job, self.settings)]
@@ -84,49 +100,42 @@ class _Queue:
         return max((self.now, *ends))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OthersThatWait:
+    """What else is known of jobs that wait in this cycle."""
+
+    urgent: Sequence[Preemptor] = ()  # those without an eviction
+    served: Collection[str] = ()  # job_ids of those with an eviction already
+    suppressed: Callable[[Job], bool] = lambda _: False
+    placements: frozenset[str] = frozenset()  # see ``detection.preemptors``
+
+
 def ordinary_preemptors(
     snapshot: ClusterSnapshot,
     settings: EternalConfig,
     rules: Sequence[PreemptorRule],
     now: datetime,
-    *,
-    urgent: Sequence[Preemptor] = (),
-    served: Collection[str] = (),
-    suppressed: Callable[[Job], bool] = lambda _: False,
-    placements: frozenset[str] = frozenset(),
+    others: OthersThatWait,
 ) -> tuple[Preemptor, ...]:
-    """The ordinary jobs that eternal jobs make room for, in Slurm's order: those that are ``served``, then the next.
-
-    ``served`` are the ids of jobs with an eviction already, ``urgent`` those urgent jobs that wait without one;
-    ``placements``: see ``detection.preemptors``.
-    """
+    """The ordinary jobs that eternal jobs make room for, in Slurm's order: those that are served, then the next."""
     if not settings.partitions:
         return ()
-    waiting = [job for job in snapshot.jobs if _waits(job, settings, rules, now)]
+    known = {True: list[Job](), False: list[Job]()}
+    for job in _in_order([job for job in snapshot.pending if _is_ordinary(job, settings, rules)]):
+        known[job.job_id in others.served].append(job)
+    # Whatever reason Slurm gives for them: attached to a placement it may be another one.
+    found = [ordinary(job, settings, now, others.placements, snapshot.topology) for job in known[True]]
     queue = _Queue(snapshot, settings, now)
-    for each in urgent:
+    for each in others.urgent:
         if not each.obstacle:
             queue.add(each.job)
-    # Whatever reason Slurm gives for them: attached to a placement it may be another one.
-    found = [
-        ordinary(job, settings, now, placements, snapshot.topology)
-        for job in _in_order([job for job in snapshot.jobs if job.job_id in served])
-        if job.state is JobState.PENDING and _is_ordinary(job, settings, rules)
-    ]
     room = settings.at_once - len(found)
-    for job in _in_order(waiting):
+    for job in filter(lambda one: _waits(one, now), known[False]):
         if room <= 0 or not queue.held or len(queue.ahead) >= _MOST_AHEAD:
             break
-        if job.job_id in served or queue.blocked(job):
-            continue
-        nodes = queue.reach(job)
-        if suppressed(job) or _of_several(job) or obstacle(job, placements, snapshot.topology, now):
-            queue.passed_over.append(nodes)
-            continue
-        queue.add(job)
-        if nodes & queue.held and (now - waits_since(job)).total_seconds() >= settings.patience:
-            takes_free = not any(nodes & others for others in queue.passed_over)
-            found.append(ordinary(job, settings, now, placements, snapshot.topology, takes_free=takes_free))
+        takes_free = queue.turn_of(job, others)
+        if takes_free is not None:
+            found.append(ordinary(job, settings, now, others.placements, snapshot.topology, takes_free=takes_free))
             room -= 1
     return tuple(found)
 
@@ -153,20 +162,10 @@ def ordinary(
     )
 
 
-def _waits(job: Job, settings: EternalConfig, rules: Sequence[PreemptorRule], now: datetime) -> bool:
+def _waits(job: Job, now: datetime) -> bool:
     """Whether only the want of nodes keeps Slurm from starting this ordinary job."""
-    return (
-        job.state is JobState.PENDING
-        and job.priority > 0
-        and (job.reason.lower() or "none") in _WAITS_ITS_TURN
-        and (job.eligible_time or now) <= now
-        and _is_ordinary(job, settings, rules)
-    )
-
-
-def _of_several(job: Job) -> bool:
-    """Arrays and heterogeneous jobs are left to Slurm, unless they are urgent."""
-    return job.pending_tasks > 1 or job.het_job_id is not None
+    its_turn = job.priority > 0 and (job.reason.lower() or "none") in _WAITS_ITS_TURN
+    return its_turn and (job.eligible_time or now) <= now
 
 
 def _is_ordinary(job: Job, settings: EternalConfig, rules: Sequence[PreemptorRule]) -> bool:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from math import inf
 
 from clearway.eligibility.context import PlanningContext
 from clearway.model.cluster import ClusterSnapshot, JobState
@@ -27,11 +26,12 @@ from clearway.planning.base import Planner
 from clearway.planning.formulation.beyond_doubt import any_plan
 from clearway.planning.formulation.narrowed import with_options
 from clearway.planning.formulation.partial_nodes import could_serve
+from clearway.preemption.ask import ask_of
+from clearway.preemption.candidate_cache import Survey
 from clearway.preemption.explanation import without
 from clearway.preemption.held_back import before_planning, latest_start, reserved_before_end
 from clearway.preemption.node_needs import node_of, placement_nodes, sharers, takes_parts
 from clearway.preemption.problem import PreparedProblem, boot_times, eternal_jobs, prepare_problem
-from clearway.preemption.survey import Survey
 
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
 _EXPLAINED_JOBS = 12
@@ -61,23 +61,22 @@ def solve_alone(
     planner: Planner,
     *,
     whole: bool = False,
-    exact_nodes: float = inf,
+    rough: bool = False,
     survey: Survey | None = None,
 ) -> Solution | NoPlan:
     """The problem that ``decide`` chooses, and its best point. Where eternal jobs suffice, no other job leaves.
 
     ``whole``: the preemptor shall have whole nodes, unless it asks for GPUs. Where no plan is in time and its rule has
     a ``max_late``, it is the problem of the soonest moment that can be kept (docs/decisions/0061). The components of a
-    heterogeneous job start together, and by the first of their deadlines. ``survey``: of several preemptors, with a
-    planner for many. ``exact_nodes``: where it may have parts of more nodes, any plan will do, if there is one problem
-    only and it has one beyond doubt.
+    heterogeneous job start together, and by the first of their deadlines. ``survey``: of several preemptors.
+    ``rough``: of parts of nodes any plan will do, if there is one problem only and it has one beyond doubt.
     """
     survey = survey or Survey()
     if preemptor.obstacle:
         return NoPlan(preemptor.obstacle.why)
     if context.snapshot.unreadable:
         return NoPlan("a job record could not be read, so no node is known to be free")
-    if exact_nodes < inf and (sure := _surely(preemptor, context, survey, exact_nodes, whole=whole)) is not None:
+    if rough and (sure := _surely(preemptor, context, survey, whole=whole)) is not None:
         return sure
     found = _most_tasks(preemptor, context, planner, survey, whole=whole)
     if isinstance(found, Solution) or not preemptor.max_late_s or preemptor.components:
@@ -86,19 +85,16 @@ def solve_alone(
     return _most_tasks(replace(preemptor, late_until=latest), context, planner, survey, whole=whole)
 
 
-def _surely(
-    preemptor: Preemptor, context: PlanningContext, survey: Survey, exact_nodes: float, *, whole: bool
-) -> Solution | None:
+def _surely(preemptor: Preemptor, context: PlanningContext, survey: Survey, *, whole: bool) -> Solution | None:
     """A plan that is found without search; None where there may be none, or where it is not the only problem.
 
-    Not where eternal jobs might suffice (then no other job may leave), and not on so few nodes: there urgent jobs are
-    planned in turn as well, to compare.
+    Not where eternal jobs might suffice: then no other job may leave.
     """
     partitions = preemptor.partitions
     if len(partitions) != 1 or eternal_jobs(context, survey) or before_planning(preemptor, partitions[0], context):
         return None
     problems = list(_problems(preemptor, partitions[0], context, survey, whole=whole))
-    if len(problems) > 1 or len(problems[0].problem.nodes) <= exact_nodes:
+    if len(problems) > 1:
         return None
     curve = any_plan(problems[0].problem, survey.once)
     return None if curve is None else Solution(problems[0], curve, curve.points[0], rough=True)
@@ -142,10 +138,10 @@ def _best_partition(
     preemptor: Preemptor, context: PlanningContext, planner: Planner, survey: Survey, *, whole: bool
 ) -> Solution | NoPlan:
     found: list[Solution] = []
-    last = NoPlan("it names no partition")
+    last, held_back = NoPlan("it names no partition"), False
     for partition in preemptor.partitions:
         if why := before_planning(preemptor, partition, context):
-            last = NoPlan(why)
+            last, held_back = NoPlan(why), True
             continue
         for prepared in _problems(preemptor, partition, context, survey, whole=whole):
             solution = _solution(prepared, planner)
@@ -159,7 +155,8 @@ def _best_partition(
         soonest_s = min((each.point.max_delay_s for each in found), default=0)
         found = [each for each in found if each.point.max_delay_s == soonest_s]
     best = choose([each.point for each in found], preemptor.nodes)
-    return next((each for each in found if each.point is best), last)
+    # Where a limit has a part in it, it is not known how long there is none: limits are looked at each time.
+    return next((each for each in found if each.point is best), NoPlan(last.why) if held_back else last)
 
 
 def _solution(prepared: PreparedProblem, planner: Planner) -> Solution | NoPlan:
@@ -253,11 +250,19 @@ def plan_of(
         staying=tuple(sorted(sharers(prepared.problem, snapshot, nodes) - gone)),
         ordinary=preemptor.ordinary,
         rule=preemptor.rule,
-        note=_LATE if preemptor.late_until else "",
+        note="; ".join(filter(None, (_LATE if preemptor.late_until else "", _begins(prepared.context.begins_in_s)))),
         tasks=preemptor.tasks,
         components=preemptor.components,
         partition=prepared.partition,
+        ask=ask_of(preemptor, prepared.context.limits),
+        begins_in_s=prepared.context.begins_in_s,
     )
+
+
+def _begins(seconds: float) -> str:
+    """Where that is long enough to be seen in a plan."""
+    within = format_duration(seconds)
+    return f"counted on being begun within {within}: so long a cycle takes here" if seconds >= 1 else ""
 
 
 def _placement_nodes(prepared: PreparedProblem, point: CurvePoint) -> tuple[str, ...]:

@@ -5,10 +5,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import partial
 
-from clearway.config.configuration import Config
 from clearway.eligibility.constraint import alternatives, satisfied
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.licenses import pools
@@ -20,11 +18,10 @@ from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.plan import Preemptor, Verdict
 from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
 from clearway.planning.formulation.partial_nodes import serving
+from clearway.preemption.candidate_cache import Survey, looks_at_jobs
 from clearway.preemption.candidates import JobOptions, candidate_of, ends_before_its_limit, job_options, no_use
 from clearway.preemption.held_back import latest_start, reserved_before_end
-from clearway.preemption.looks import looks_at_jobs
 from clearway.preemption.node_needs import holdings, needs_of, node_of, share, slotted
-from clearway.preemption.survey import Survey
 
 # Only Slurm's backfill starts heterogeneous jobs, and it looks so often (``bf_interval``).
 BACKFILL_S = 30.0
@@ -83,7 +80,7 @@ def prepare_problem(
     """
     survey = survey or Survey()
     config, now = context.config, context.now
-    horizon_s = horizon(preemptor, config, now)
+    horizon_s = horizon(preemptor, context)
     boots: dict[str, float] = {}
     if booting:
         boots = boot_times(preemptor, partition, context)
@@ -159,7 +156,7 @@ def _ground(
     looks = survey.once(
         of_jobs,
         lambda: looks_at_jobs(
-            preemptor, context, leaving=leaving, eternal=eternal, suspend_on=suspend_on, kept=survey.kept_looks
+            preemptor, context, leaving=leaving, eternal=eternal, suspend_on=suspend_on, cache=survey.cache
         ),
     )
     ways = (of_jobs, ends_within_s)
@@ -248,23 +245,26 @@ def _candidates(
     return tuple(candidates), tuple(sorted((*jobs.verdicts, *useless), key=lambda verdict: verdict.job_id))
 
 
-def horizon(preemptor: Preemptor, config: Config, now: datetime) -> float:
+def horizon(preemptor: Preemptor, context: PlanningContext) -> float:
     """Seconds within which nodes must begin to empty.
 
-    What Slurm needs to end jobs and start the preemptor is taken off. A preemptor whose deadline has passed
-    gets its max delay once more: it is still urgent, and a horizon of zero would only allow kills.
+    What passes before the plan is begun, and what Slurm needs to end jobs and start the preemptor, is taken off. A
+    preemptor whose deadline has passed gets its max delay once more: it is still urgent, and a horizon of zero would
+    only allow kills.
     """
-    remaining_s = ((preemptor.late_until or preemptor.deadline) - now).total_seconds()
+    config = context.config
+    remaining_s = ((preemptor.late_until or preemptor.deadline) - context.now).total_seconds()
     if remaining_s <= 0:
         remaining_s = preemptor.max_delay_s
     starts_s = config.execution.kill_allowance + (BACKFILL_S if preemptor.components else 0.0)
-    return max(0.0, remaining_s - starts_s - approval_s(config.daemon.mode, config.execution))
+    waits_s = context.begins_in_s + approval_s(config.daemon.mode, config.execution)
+    return max(0.0, remaining_s - starts_s - waits_s)
 
 
 def boot_times(preemptor: Preemptor, partition: str, context: PlanningContext) -> dict[str, float]:
     """Nodes that are switched off, could serve it, and would be up in time; and the seconds to boot, at most."""
     under_way, limit_s = context.under_way, context.config.execution.node_boot
-    horizon_s = horizon(preemptor, context.config, context.now)
+    horizon_s = horizon(preemptor, context)
     found = {
         node.name: min(node.boot_s, limit_s) if limit_s else node.boot_s
         for node in context.snapshot.nodes

@@ -17,16 +17,38 @@ from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.planning_time import UNDER_WAY
 from clearway.execution.progress import entered, planned_preemptions
+from clearway.execution.user_pauses import UserPauses
 from clearway.model.cluster import JobState
-from clearway.model.operations import Eviction, EvictionState, Operation
+from clearway.model.operations import Eviction, EvictionState, Operation, Usage
 from clearway.model.plan import Plan
-from clearway.preemption.approval import ApprovalRules
+from clearway.preemption.ask import waiting_now
 from clearway.preemption.held_back import after_planning
-from clearway.preemption.lifecycle import preemptor_of
 from clearway.preemption.plan import decide
-from clearway.preemption.validation import plan_aged, plan_misfit
+from clearway.preemption.validation import over_budget, over_limits, plan_aged, plan_misfit
 
 RENEWED_EVERY = timedelta(seconds=60)  # where only time has passed
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRules:
+    """Asked when a plan is stored, and again while it waits: a budget recovers, and a pause ends."""
+
+    operations: OpenOperations
+    pauses: UserPauses
+
+    def why(self, plan: Plan, usage: Usage, context: CycleContext) -> str:
+        """Half a sentence; empty where the plan may be carried out without being asked about."""
+        budget = over_budget(plan, usage, context.config.budget)
+        if budget or plan.ordinary:
+            return budget
+        asked = self.pauses.asked_about(plan.preemptor.user, context.now)
+        return asked or over_limits(plan, self.operations.takings(context.now), context.config.budget)
+
+    def given(self, plan: Plan, context: CycleContext) -> bool:
+        """Whether a plan that waits for approval may be carried out by now without any."""
+        if context.config.daemon.mode is not Mode.AUTOMATIC or context.paused:
+            return False
+        return not self.why(plan, self.operations.usage(context.now), context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +63,44 @@ class Proposals:
 
     def fits(self, e: Eviction, open_ones: Sequence[Operation], context: CycleContext) -> bool:
         """Whether it may be carried on as it is stored now; one that does not fit any more is put aside."""
-        misfit, aged = self._misfit(e, open_ones, context)
         if e.state is EvictionState.CANCELLING:
             return True
-        # Made while the daemon only observed.
-        acts = e.state is EvictionState.PROPOSED and context.config.daemon.mode is not Mode.OBSERVE
-        if not (misfit or aged or acts):
+        if (known := self.operations.find(e.eviction_id)) is None or known.state.terminal:
+            return False  # with another component of its job
+        misfit, aged = self._misfit(e, open_ones, context)
+        if e.state is EvictionState.PROPOSED:
+            return self._proposal_fits(e, misfit, aged, context)
+        if not (misfit or aged):
             self._begin_if_allowed(e, context)
             return True
         if not misfit and (e.state is EvictionState.AWAITING_APPROVAL or e.approved_by):
             return self._fits_again(e, aged, context)
-        if e.state is EvictionState.PROPOSED:
-            seen = context.snapshot.job_by_id.get(e.preemptor.job_id)
-            if seen is not None and seen.state is JobState.PENDING and seen.priority:
-                if misfit or acts or context.now - e.plan.made_at >= RENEWED_EVERY:
-                    self.outdated[seen.job_id] = e, misfit or aged or "the daemon does not only observe any more"
-                return True
-        self.executor.put_aside(e, misfit or aged, context.now)
+        if not misfit:  # the plan that takes its place counts on being begun as late as this one would have been
+            self.basis.time.carried_out((context.now - e.plan.made_at).total_seconds())
+        self._put_aside(e, misfit or aged, context)
         return False
+
+    def _proposal_fits(self, e: Eviction, misfit: str, aged: str, context: CycleContext) -> bool:
+        """One that nothing is asked about: while its job waits it stays until there is another."""
+        acts = "" if context.config.daemon.mode is Mode.OBSERVE else "the daemon does not only observe any more"
+        if not (misfit or aged or acts):
+            return True
+        seen = context.snapshot.job_by_id.get(e.preemptor.job_id)
+        why = misfit or aged or acts
+        if seen is None or seen.state is not JobState.PENDING or not seen.priority:
+            self._put_aside(e, why, context)
+            return False
+        if why != aged or context.now - e.plan.made_at >= RENEWED_EVERY:
+            self.outdated[seen.job_id] = e, why
+        return True
+
+    def _put_aside(self, e: Eviction, why: str, context: CycleContext) -> None:
+        """With those of the other components of its job, as far as they have no placement: they have one plan."""
+        for other in self.operations.others(e):
+            same = isinstance(other, Eviction) and other.preemptor.job_id in e.plan.components
+            if same and not other.placement and other.state is not EvictionState.CANCELLING:
+                self.executor.put_aside(other, f"component {e.preemptor.display_id}: {why}", context.now)
+        self.executor.put_aside(e, why, context.now)
 
     def replace_plan(self, e: Eviction, plan: Plan, context: CycleContext) -> Eviction:
         """The proposal with another plan, stored in place of the one before."""
@@ -67,7 +109,7 @@ class Proposals:
         self.operations.replace_proposal(after)
         return after
 
-    def put_aside(self, job_id: str, context: CycleContext) -> None:
+    def put_outdated_aside(self, job_id: str, context: CycleContext) -> None:
         """There is no other plan for an outdated one."""
         e, why = self.outdated.pop(job_id)
         self.executor.put_aside(e, why, context.now)
@@ -94,7 +136,7 @@ class Proposals:
         later_s = max(0.0, file_system_busy_s(beside, snapshot, config, now, left_s) - plan.problem.busy_s)
         left_open_s = approval_s(e.mode, config.execution)
         acting = [other for other in others if other.state.acting]
-        misfit = plan_misfit(plan, snapshot, promised)
+        misfit = plan_misfit(plan, snapshot, promised, config)
         misfit = misfit or after_planning(
             plan, context.limits, acting, self.basis.context(context, UnderWay(), counts=False)
         )
@@ -112,14 +154,14 @@ class Proposals:
             with time.spending():
                 plan = self._same_again(e, context)
         if plan is None:
-            self.executor.put_aside(e, aged, context.now)
+            self._put_aside(e, aged, context)
             return False
         self.replace_plan(e, plan, context)
         return True
 
     def _same_again(self, e: Eviction, context: CycleContext) -> Plan | None:
         """A plan in which the same jobs leave the same nodes in the same ways, or fewer of them."""
-        preemptor = preemptor_of(e, context, frozenset())
+        preemptor = waiting_now(e.plan, context.snapshot, context.config)
         if preemptor is None:
             return None
         elsewhere = {node.name for node in context.snapshot.nodes} - set(e.plan.placement_nodes)

@@ -1,14 +1,20 @@
 """Whether a plan may be carried out: its cost within the budget, its time, and the cluster as it is now. Pure."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
+from itertools import chain
 
 from clearway.config.budget import BudgetConfig
+from clearway.config.configuration import Config
 from clearway.execution import open_operations
 from clearway.model.claims import CheckpointHow, last_checkpoint, read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.operations import Usage
 from clearway.model.plan import OperationPlan, Plan
 from clearway.model.problem import Action
+from clearway.model.records import Taking
+from clearway.preemption.ask import ask_misfit
 from clearway.preemption.detection import tasks_at_once
 
 
@@ -18,32 +24,64 @@ def over_budget(plan: OperationPlan, usage: Usage, budget: BudgetConfig) -> str:
     return open_operations.over_budget(jobs, plan.chosen.lost_work_node_s or 0.0, usage, budget)
 
 
-def plan_misfit(plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] = frozenset()) -> str:
+def over_limits(plan: Plan, takings: Sequence[Taking], budget: BudgetConfig) -> str:
+    """Why this plan would exceed what may be taken in an hour for its user, account or rule; empty otherwise."""
+    jobs = sum(job.job_id not in plan.eternal for job in plan.preemptees)
+    lost_node_s = plan.chosen.lost_work_node_s or 0.0
+    who = {"user": plan.preemptor.user, "account": plan.preemptor.account, "rule": plan.rule}
+    for kind, name in who.items():
+        same = [each for each in takings if name and getattr(each, kind) == name]
+        sums: dict[str, float] = {
+            "evictions": len(same) + 1,
+            "jobs": sum(each.jobs for each in same) + jobs,
+            "lost_node_hours": (sum(each.lost_node_s for each in same) + lost_node_s) / 3_600,
+        }
+        for what, amount in sums.items():
+            limit = getattr(budget, f"{kind}_{what}_per_hour")
+            if name and jobs and limit is not None and amount > limit:
+                called = what.replace("lost_node_hours", "lost node-hours")
+                return f"{amount:.4g} {called} within an hour would be for {kind} {name}, {limit:g} are allowed"
+    return ""
+
+
+def plan_misfit(
+    plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str] = frozenset(), config: Config | None = None
+) -> str:
     """Why a plan no longer fits the cluster as it is now; empty when it does. Plans age while they are made.
 
-    ``promised`` are jobs that leave for other evictions.
+    ``promised`` are jobs that leave for other evictions. ``config``: by whose rules the job has to ask for the same.
     """
-    preemptor = snapshot.job_by_id.get(plan.preemptor.job_id)
-    if preemptor is None or preemptor.state is not JobState.PENDING:
-        return f"the {plan.called} {plan.preemptor.job_id} does not wait any more"
-    if preemptor.priority == 0:
-        return f"the {plan.called} {plan.preemptor.job_id} is held"
-    if asks_for(preemptor) != asks_for(plan.preemptor):
-        return f"the {plan.called} {plan.preemptor.job_id} was changed"
-    if tasks_at_once(preemptor, snapshot) < plan.tasks:
-        return f"fewer tasks of array {plan.preemptor.job_id} may start than the plan is for"
-    if gone := next(filter(None, (_job_misfit(planned, plan, snapshot) for planned in plan.leaving)), ""):
-        return gone
-    leaving = {job.job_id for job in plan.leaving}
-    for name in plan.placement_nodes:
-        node = snapshot.node_by_name.get(name)
-        if node is None or not (node.available or (node.boot_s is not None and name in plan.free_nodes)):
-            return f"node {name} is not available any more"
-        for job in snapshot.jobs_on.get(name, ()):
-            if job.job_id not in leaving | promised | set(plan.staying) and job.state is not JobState.COMPLETING:
-                return f"job {job.job_id} holds node {name}, which the plan counts on"
+    jobs = (partial(_job_misfit, planned, plan, snapshot) for planned in plan.leaving)
+    nodes = (partial(_node_misfit, name, plan, snapshot, promised) for name in plan.placement_nodes)
+    found = (look() for look in chain([partial(_waits_otherwise, plan, snapshot, config)], jobs, nodes))
+    if why := next(filter(None, found), ""):
+        return why
     if plan.switch and {snapshot.topology.switch_of.get(name) for name in plan.placement_nodes} != {plan.switch}:
         return f"the plan's nodes are not known to be under leaf switch {plan.switch} any more"
+    return ""
+
+
+def _waits_otherwise(plan: Plan, snapshot: ClusterSnapshot, config: Config | None) -> str:
+    job, named = snapshot.job_by_id.get(plan.preemptor.job_id), f"the {plan.called} {plan.preemptor.job_id}"
+    if job is None or job.state is not JobState.PENDING:
+        return f"{named} does not wait any more"
+    if job.priority == 0:
+        return f"{named} is held"
+    if config is not None and (what := ask_misfit(plan, snapshot, config)):
+        return f"{named} {what}"
+    if tasks_at_once(job, snapshot) < plan.tasks:
+        return f"fewer tasks of array {plan.preemptor.job_id} may start than the plan is for"
+    return ""
+
+
+def _node_misfit(name: str, plan: Plan, snapshot: ClusterSnapshot, promised: frozenset[str]) -> str:
+    node = snapshot.node_by_name.get(name)
+    if node is None or not (node.available or (node.boot_s is not None and name in plan.free_nodes)):
+        return f"node {name} is not available any more"
+    gone = promised | {job.job_id for job in plan.leaving} | set(plan.staying)
+    for job in snapshot.jobs_on.get(name, ()):
+        if job.job_id not in gone and job.state is not JobState.COMPLETING:
+            return f"job {job.job_id} holds node {name}, which the plan counts on"
     return ""
 
 
@@ -73,16 +111,10 @@ def plan_aged(plan: Plan, now: datetime, approval_s: float = 0.0, later_s: float
     ``later_s``: how much longer than it counted on the file system is kept by others.
     """
     begin_by = plan.made_at + timedelta(seconds=plan.problem.max_delay_s - plan.chosen.max_delay_s + approval_s)
-    grace = timedelta(seconds=plan.problem.step_s)  # durations are rounded up to steps: a plan is not that exact
+    # What was counted on being begun later, and durations are rounded up to steps: a plan is not that exact.
+    grace = timedelta(seconds=plan.begins_in_s + plan.problem.step_s)
     if now > begin_by + grace:
         return "too much time has passed since the plan was made"
     saves = any(each.checkpoint_s for each in plan.chosen.actions)
     late = saves and now + timedelta(seconds=later_s) > begin_by + grace
     return "checkpoints of other evictions come before its own now" if late else ""
-
-
-def asks_for(job: Job) -> tuple[object, ...]:
-    """What a plan for this job depends on."""
-    nodes = (job.num_nodes, job.partitions, job.features, job.required_nodes, job.excluded_nodes, job.contiguous)
-    of_each = (job.cpus_per_node, job.even_cpus, job.memory_mib, job.gres, job.exclusive)
-    return (*nodes, *of_each, job.switches, job.licenses, job.comment)

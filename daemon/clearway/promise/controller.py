@@ -21,8 +21,9 @@ from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, PromisePlan
 from clearway.model.report import Subject
 from clearway.model.requests import Answer, OperatorRequest
+from clearway.preemption.candidates import changes_at
 from clearway.preemption.validation import over_budget
-from clearway.promise.lifecycle import TOLERANCE, first_plan, plan_promise, under_way_beside
+from clearway.promise.lifecycle import LATE_S, TOLERANCE, first_plan, plan_promise, under_way_beside
 from clearway.promise.request import PromiseRequest
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
@@ -112,11 +113,9 @@ class PromiseController:
             return
         why = context.nothing_begun or context.waits_why
         plan = NoPlan(why) if why else self._plan(e, context)
-        if plan is None:
-            return
-        if isinstance(plan, NoPlan):
-            waits = Outcome(OutcomeCode.SCHEDULED, f"No nodes are held yet: {plan.why}")
-            told = replace(e.told(waits), late=e.late or now >= e.order.at + TOLERANCE)
+        if not isinstance(plan, PromisePlan):
+            told = e if plan is None else e.told(_waits(plan))
+            told = replace(told, late=e.late or now >= e.order.at + TOLERANCE)
             if told != e:
                 self.operations.save(told)
             return
@@ -136,8 +135,8 @@ class PromiseController:
                 usage = self.operations.usage_beside(e, context.now)
                 why = over_budget(plan, usage, context.config.budget)
                 plan = NoPlan(why) if why else plan
-        if isinstance(plan, NoPlan):
-            impossible.remember(ident, e.revision, plan.why, context.now)
+        if isinstance(plan, NoPlan) and plan.curve is not None:
+            impossible.remember(ident, e.revision, plan.why, changes_at(planning, e.order.at, LATE_S))
         return plan
 
     def _end(self, e: Promise, now: datetime) -> None:
@@ -145,6 +144,10 @@ class PromiseController:
         why = e.why.removesuffix(".") or "no nodes could be held"
         self.operations.save(ended.told(Outcome(OutcomeCode.NOT_KEPT, why)))
         self.emit(OperationFinished(ended))
+
+
+def _waits(plan: NoPlan) -> Outcome:
+    return Outcome(OutcomeCode.SCHEDULED, f"No nodes are held yet: {plan.why}")
 
 
 def _scheduled(order: PromiseOrder, context: CycleContext) -> Outcome:

@@ -44,6 +44,7 @@ from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import Curve, CurvePoint, NoPlan, OperationPlan, Preemptor, PromisePlan
 from clearway.model.problem import EvictionProblem
 from clearway.planning.base import Planner
+from clearway.preemption.candidates import changes_at
 from clearway.preemption.plan import plan_alone, solve_alone
 from clearway.preemption.validation import over_budget
 
@@ -203,7 +204,9 @@ class PromiseLifecycle(Lifecycle[Promise]):
             plan = self._plan(e, stuck, cycle)
         if isinstance(plan, PromisePlan):
             return plan
-        impossible.remember(ident, asks, plan.why, cycle.now)
+        if plan.curve is not None:
+            context = self.basis.context(cycle, under_way_by(cycle.others))
+            impossible.remember(ident, asks, plan.why, changes_at(context, e.order.at, LATE_S))
         if e.late:
             return None
         reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))

@@ -23,6 +23,7 @@ from clearway.execution.gate import Gate, told
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.placement import is_placement, placement_number
 from clearway.execution.quarantine import Quarantine
+from clearway.execution.user_pauses import SUPPRESSED, USER_PAUSES, Suppression, UserPauses
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import CycleEndedError
@@ -34,12 +35,9 @@ from clearway.model.problem import Action
 from clearway.model.report import CycleReport, Subject, Waiting
 from clearway.notify.outbox import Bell
 from clearway.planning.base import Planner
-from clearway.preemption.case_keeper import CaseKeeper
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.held_back import after_planning
 from clearway.preemption.proposals import RENEWED_EVERY
-from clearway.preemption.suppression import SUPPRESSED, Suppression
-from clearway.preemption.user_pauses import USER_PAUSES, UserPauses
 from clearway.promise.calendar_controller import CalendarController
 from clearway.promise.calendar_reader import CalendarReader, ReadsInProcess
 from clearway.promise.controller import PromiseController
@@ -49,6 +47,7 @@ from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.releases import only_observed, refused
 from clearway.store.base import BACKEND, HALTED, PAUSED, Store
+from clearway.telemetry.cases import CaseKeeper
 
 _DATABASE = "database"
 
@@ -131,7 +130,7 @@ class Cycle:
         only_observes = only_observed(snapshot.slurm_version, self.config.slurm.act_on_release)
         config = observing(self.config) if only_observes else self.config
         context = CycleContext(snapshot, config, now, paused, full, between, only_observes)
-        self.basis.time.begin(self.config.planning.time_per_cycle)
+        self.basis.time.begin(self.config.planning.time_per_cycle, began)
         self.basis.impossible.look(self._scene(context))
         waiting: tuple[Waiting, ...] = ()
         rolling: tuple[RollingDrain, ...] = ()
@@ -195,10 +194,12 @@ class Cycle:
                 self.executor.cancel(e, now, Outcome(OutcomeCode.CALLED_OFF, why))
 
     def _scene(self, context: CycleContext) -> tuple[object, ...]:
-        """What a plan depends on, apart from the time and the job that it is for."""
-        snapshot = context.snapshot
+        """What a plan follows from, apart from the time and the ``Ask`` of the job that it is for."""
+        seen, basis = context.snapshot, self.basis
         under_way = tuple((e.eviction_id, e.revision, e.state) for e in self.operations.all())
-        return context.config, snapshot.holders, snapshot.nodes, snapshot.skipped, under_way
+        cluster = (seen.holders, seen.nodes, seen.skipped, seen.licenses, seen.topology, seen.power_saving)
+        config = basis.leave_times.allowed(context.config)
+        return config, cluster, under_way, basis.history.history(context.config), basis.actions
 
     def _act(
         self, context: CycleContext, before: CycleReport | None

@@ -14,16 +14,14 @@ from clearway.execution.gate import told
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import entered
 from clearway.execution.quarantine import Quarantine
+from clearway.execution.save_tests import SaveTestController, SaveTestRequest
+from clearway.execution.user_pauses import Suppression, UserPauses
 from clearway.model.errors import ClearwayError, RequestError, StoreError
 from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import Eviction, EvictionState, Operation, Promise
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.report import Subject, described
 from clearway.model.requests import Answer, OperatorRequest, RequestKind, RequestResult
-from clearway.preemption.save_test_controller import SaveTestController
-from clearway.preemption.save_tests import SaveTestRequest
-from clearway.preemption.suppression import Suppression
-from clearway.preemption.user_pauses import UserPauses
 from clearway.promise.controller import PromiseController
 from clearway.relocation.controller import RelocationController
 from clearway.service.leadership import Leadership

@@ -24,10 +24,10 @@ from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError
 from clearway.model.operations import Preemption
 from clearway.model.urgent_report import MOST_CASES
-from clearway.preemption.report import report
 from clearway.slurm.process import Commands
 from clearway.store.base import Store
 from clearway.telemetry.log import configure_logging
+from clearway.telemetry.report import report
 from clearway_lab.commands.options import ReplayOptions
 from clearway_lab.commands.progress import replay_bar
 from clearway_lab.errors import SimulationError

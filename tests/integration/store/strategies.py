@@ -38,6 +38,8 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
         return st.tuples(*map(of, arguments))
     if typing.get_origin(kind) is tuple:
         return st.lists(of(arguments[0]), max_size=3).map(tuple)
+    if typing.get_origin(kind) is frozenset:
+        return st.frozensets(of(arguments[0]), max_size=3)
     if isinstance(kind, types.UnionType):
         return st.one_of([of(argument) for argument in arguments])
     raise TypeError(f"no strategy for {kind}")

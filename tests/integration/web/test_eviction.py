@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clearway.preemption.explainer import Explainer
+from clearway.service.loop import Explainer
 from tests.integration.daemon import Simulated, running_here, wait_for
 from tests.integration.web.browser import NARROW, WIDE, visiting
 

@@ -15,7 +15,7 @@ from clearway.eligibility.urgent import is_eternal
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.plan import Preemptor
 from clearway.model.problem import Action
-from clearway.preemption.opportunistic import ordinary_preemptors
+from clearway.preemption.opportunistic import OthersThatWait, ordinary_preemptors
 from clearway.preemption.problem import prepare_problem
 from tests.builders import NOW, after, job, node
 
@@ -37,12 +37,12 @@ def cluster(*jobs: Job, nodes: int = 4, partitions: tuple[str, ...] = EVERYWHERE
 
 
 def found(snapshot: ClusterSnapshot, settings: EternalConfig = SETTINGS, **how: Any) -> list[str]:
-    return [each.job.job_id for each in ordinary_preemptors(snapshot, settings, RULES, NOW, **how)]
+    return [each.job.job_id for each in ordinary_preemptors(snapshot, settings, RULES, NOW, OthersThatWait(**how))]
 
 
 def test_the_first_in_line_becomes_a_preemptor_of_eternal_jobs_alone() -> None:
     snapshot = cluster(runs(1, "n1"), waits(10, priority=50), waits(11, priority=90))
-    (only,) = ordinary_preemptors(snapshot, SETTINGS, RULES, NOW)
+    (only,) = ordinary_preemptors(snapshot, SETTINGS, RULES, NOW, OthersThatWait())
     assert only.job.job_id == "11"
     assert (only.ordinary, only.only_opportunistic, only.takes_free) == (True, True, True)
     assert (only.deadline - NOW).total_seconds() == 300
@@ -105,7 +105,9 @@ def test_urgent_jobs_come_first() -> None:
 @pytest.mark.parametrize("passed", [{"pending_tasks": 3}, {}])
 def test_who_passes_over_another_takes_no_idle_node(passed: dict[str, Any]) -> None:
     snapshot = cluster(runs(1, "n1"), waits(10, priority=90, **passed), waits(11, priority=50))
-    (only,) = ordinary_preemptors(snapshot, SETTINGS, RULES, NOW, suppressed=lambda each: each.job_id == "10")
+    (only,) = ordinary_preemptors(
+        snapshot, SETTINGS, RULES, NOW, OthersThatWait(suppressed=lambda each: each.job_id == "10")
+    )
     assert only.job.job_id == "11"
     assert not only.takes_free
 
@@ -156,7 +158,7 @@ def verdict_on(eternal: Job, preempted: int = 0, **candidates: Any) -> tuple[str
     """The verdict's code and the options of an eternal job on the only node, for an ordinary job."""
     config = Config(eternal=SETTINGS, candidates=CandidatesConfig.model_validate(candidates))
     snapshot = cluster(eternal, waits(10), nodes=1)
-    (who,) = ordinary_preemptors(snapshot, SETTINGS, (), NOW)
+    (who,) = ordinary_preemptors(snapshot, SETTINGS, (), NOW, OthersThatWait())
     context = PlanningContext(
         snapshot=snapshot, config=config, now=NOW, preempted={"1": preempted}, under_way=UnderWay()
     )
@@ -192,7 +194,7 @@ def test_an_eternal_job_is_saved_or_it_stays(fields: dict[str, Any], candidates:
     other = runs(2, "n2", comment=SAVES)  # so that there is somebody to leave at all
     snapshot = cluster(runs(1, "n1", **({"comment": SAVES} | fields)), other, waits(10), nodes=2)
     config = Config(eternal=SETTINGS, candidates=CandidatesConfig.model_validate(candidates))
-    (who,) = ordinary_preemptors(snapshot, SETTINGS, (), NOW)
+    (who,) = ordinary_preemptors(snapshot, SETTINGS, (), NOW, OthersThatWait())
     context = PlanningContext(snapshot=snapshot, config=config, now=NOW, preempted={}, under_way=UnderWay())
     situation = prepare_problem(who, "batch", context)
     assert [verdict.code for verdict in situation.verdicts if verdict.job_id == "1"] == [code]

@@ -11,10 +11,10 @@ from clearway.model.problem import Action, Option
 from clearway.planning.formulation.narrowed import with_options
 from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another
 from clearway.planning.joint.requests import Allocation
+from clearway.preemption.candidate_cache import Survey
 from clearway.preemption.joint_plans import plans_of, requests_of
 from clearway.preemption.plan import Solution
 from clearway.preemption.problem import horizon, prepare_problem
-from clearway.preemption.survey import Survey
 from tests.builders import NOW, after, job, node, snapshot, urgent_job
 
 SAVES = "clearway:checkpoint=signal,took=10"
@@ -33,7 +33,7 @@ def solutions(delays_s: tuple[float, ...]) -> dict[str, Solution]:
     urgent = [
         Preemptor(urgent_job(str(number)), "rule 1", delay_s, after(delay_s)) for number, delay_s in enumerate(delays_s)
     ]
-    survey = Survey(max(horizon(each, CONFIG, NOW) for each in urgent))
+    survey = Survey(max(horizon(each, seen) for each in urgent))
     found: dict[str, Solution] = {}
     for each in urgent:
         prepared = prepare_problem(each, "batch", seen, survey=survey)

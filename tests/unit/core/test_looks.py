@@ -18,8 +18,8 @@ from clearway.model.cluster import Job, JobState
 from clearway.model.plan import Preemptor, Verdict
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, CheckpointRecord
+from clearway.preemption.candidate_cache import CandidateCache, looks_at_jobs
 from clearway.preemption.candidates import Look
-from clearway.preemption.looks import KeptLooks, looks_at_jobs
 from clearway.walltime.remaining import RunTimes
 from tests.builders import NOW, after, job, snapshot, urgent_job
 from tests.simulation.world import config
@@ -74,8 +74,10 @@ PREEMPTORS = tuple(
 )
 
 
-def looks(context: PlanningContext, preemptor: Preemptor, kept: KeptLooks | None = None) -> dict[str, Look | Verdict]:
-    return looks_at_jobs(preemptor, context, leaving=(), eternal=(), suspend_on=frozenset(), kept=kept)
+def looks(
+    context: PlanningContext, preemptor: Preemptor, kept: CandidateCache | None = None
+) -> dict[str, Look | Verdict]:
+    return looks_at_jobs(preemptor, context, leaving=(), eternal=(), suspend_on=frozenset(), cache=kept)
 
 
 def seen(
@@ -120,7 +122,7 @@ def test_a_look_that_was_kept_is_what_a_new_look_would_find(
         now=NOW,
         history=History(failures, run_times=lambda *_: RUN_TIMES),
     )
-    kept = KeptLooks()
+    kept = CandidateCache()
     kept.look_ahead(first, lambda: True)
     present = {each.job_id: each for each in jobs} | {each.job_id: each for each in changed}
     now = seen([*present.values()], first, later_s, memory_mib)
@@ -136,7 +138,7 @@ def test_a_program_whose_failures_are_forgiven_and_one_whose_node_has_grown() ->
     failing = job("1", comment="clearway:checkpoint=signal,took=9,app=failing", time_limit_s=None)
     large = job("2", comment="clearway:checkpoint=signal", memory_mib=0, time_limit_s=None)
     first = PlanningContext(snapshot=snapshot([failing, large]), config=config(), now=NOW, history=History(FAILURES))
-    kept = KeptLooks()
+    kept = CandidateCache()
     kept.look_ahead(first, lambda: True)
     now = seen([failing, large], first, 900_000.0, 500_000)
     found = looks(now, PREEMPTORS[0], kept)
@@ -153,7 +155,7 @@ def test_kept_looks_are_used_and_forgotten() -> None:
         asked.append(what)
         return act()
 
-    kept = KeptLooks()
+    kept = CandidateCache()
     counts = iter([True, True, False])
     kept.look_ahead(context, lambda: next(counts))  # the third is looked at in the next pause
     looks(replace(context, attempt=attempt), PREEMPTORS[0], kept)
@@ -172,8 +174,8 @@ def test_a_record_at_which_looking_ahead_fails_is_told_of_in_the_cycle(monkeypat
         raise RuntimeError("no sense")
 
     context = PlanningContext(snapshot=snapshot([job("1")]), config=config(), now=NOW)
-    kept = KeptLooks()
-    monkeypatch.setattr("clearway.preemption.looks.look_at", fails)
+    kept = CandidateCache()
+    monkeypatch.setattr("clearway.preemption.candidate_cache.look_at", fails)
     kept.look_ahead(context, lambda: True)
     with pytest.raises(RuntimeError, match="no sense"):
         looks(context, PREEMPTORS[0], kept)

@@ -121,7 +121,7 @@ def test_commands_for_operations_leave_the_rest_to_the_next_cycle() -> None:
     for _ in range(3):
         slurm.cycles += 1
         given.append(0)
-        while given[-1] < 100 and slurm.pace.open_for_whole(NOW + timedelta(seconds=slurm.cycles)):
+        while given[-1] < 100 and slurm.pace.open_for_whole(NOW + timedelta(seconds=slurm.cycles), given[-1]):
             slurm.pace.whole(lambda: slurm.take(0.1))
             given[-1] += 1
         assert slurm.in_arrears

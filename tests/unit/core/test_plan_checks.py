@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from clearway.config.budget import BudgetConfig
+from clearway.config.configuration import Config
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.operations import Usage
 from clearway.model.plan import Plan
 from clearway.model.problem import Action
 from clearway.preemption.validation import over_budget, plan_aged, plan_misfit
 from tests.builders import NODE_CPUS, NOW, after, job, node, plan, snapshot, urgent_job
+
+CONFIG = Config.model_validate({"preemptors": [{"qos": ["urgent"]}]})
 
 
 def two_killed() -> Plan:  # each an hour old: 7,200 node-seconds
@@ -84,7 +87,7 @@ def changed(*jobs: Job, nodes: Sequence[Node] = NODES) -> ClusterSnapshot:
 def test_whether_a_plan_still_fits(seen: ClusterSnapshot, why: str) -> None:
     made = plan(URGENT, [ONE, TWO])
     before = copy.deepcopy(made)
-    found = plan_misfit(made, seen)
+    found = plan_misfit(made, seen, config=CONFIG)
     assert (why in found) if why else not found
     assert made == before
 

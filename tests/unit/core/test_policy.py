@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -273,7 +274,9 @@ def test_more_free_nodes_than_needed() -> None:
 )
 def test_horizon(deadline_s: float, horizon_s: float) -> None:
     waiting = Preemptor(urgent_job(), "rule 1", 600, after(deadline_s))
-    assert horizon(waiting, Config(), NOW) == horizon_s
+    context = PlanningContext(snapshot=snapshot([]), config=Config(), now=NOW)
+    assert horizon(waiting, context) == horizon_s
+    assert horizon(waiting, replace(context, begins_in_s=4.0)) == max(0, horizon_s - 4)
 
 
 @pytest.mark.parametrize(

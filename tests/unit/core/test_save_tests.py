@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from clearway.execution.save_tests import AGAIN_AFTER, MOST_AT_ONCE, looked_at, why_not_again
 from clearway.model.records import SaveTest, SaveTestEnd
-from clearway.preemption.save_tests import AGAIN_AFTER, MOST_AT_ONCE, looked_at, why_not_again
 from tests.builders import NOW, after, job
 
 SAVED = "clearway:run=0,checkpoint=signal,state=saved,asked={at},last={at},took=3,size_mib=2048,generation=4"

@@ -7,9 +7,9 @@ from dataclasses import replace
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.model.plan import Preemptor
+from clearway.preemption.candidate_cache import Survey
 from clearway.preemption.plan import too_late
 from clearway.preemption.problem import PreparedProblem, horizon, prepare_problem
-from clearway.preemption.survey import Survey
 from tests.builders import NOW, after, job, node, snapshot, urgent_job
 
 SAVES = "clearway:checkpoint=signal,took=10"
@@ -34,7 +34,7 @@ def urgent(job_id: str, delay_s: float, nodes: int, **fields: object) -> Preempt
 def both(some: list[Preemptor]) -> list[tuple[PreparedProblem, PreparedProblem]]:
     """Each with what was found for it alone, and beside the others."""
     seen = context()
-    survey = Survey(max(horizon(each, CONFIG, NOW) for each in some))
+    survey = Survey(max(horizon(each, context()) for each in some))
     return [
         (prepare_problem(each, "batch", seen), prepare_problem(each, "batch", seen, survey=survey)) for each in some
     ]

@@ -1,4 +1,7 @@
-"""Users whose urgent jobs others do not leave for without more ado, for a while, and why. An operator may end it.
+"""Urgent jobs that others do not leave for without more ado, and why: certain runs, and all jobs of a user for a while.
+
+A run is suppressed for good: an operator cancelled its eviction, or that failed. Slurm starts it. An operator may end
+the pause of a user:
 
 left alone      nothing is planned: another job of the user was in a placement, which is for the urgent job alone.
 asked about     plans wait for approval: an urgent job was cancelled once others had left for it, or jobs leave again
@@ -13,11 +16,12 @@ from typing import Any
 from clearway.config.budget import BudgetConfig
 from clearway.execution.cycle_context import CycleContext
 from clearway.model.audit import Audited, AuditKind
-from clearway.model.cluster import JobState
+from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.operations import Eviction
 from clearway.model.outcome import OutcomeCode
 from clearway.store.base import Store
 
+SUPPRESSED = "left_alone"  # the name of the stored value, as earlier versions wrote it
 USER_PAUSES, _LOOKED_AT = "user_pauses", "loops_looked_at"  # the names of stored values
 EVERYBODY = "*"  # no user's name in Slurm
 
@@ -128,3 +132,38 @@ class UserPauses:
 
 def _half(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
+
+
+class Suppression:
+    """The suppressed runs of jobs, each with the eviction that ended so; every change is stored at once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, int] = {}
+
+    def refresh(self, stored: Mapping[str, int] | None) -> None:
+        """Go by what is stored, under ``SUPPRESSED``."""
+        self._known = dict(stored or {})
+
+    def suppress(self, eviction: Eviction) -> None:
+        """Do not plan again for this run of its preemptor."""
+        self._keep(self._known | {_run_key(eviction.preemptor): eviction.eviction_id})
+
+    def reason(self, job: Job) -> str | None:
+        """Why this job is not planned for, in words; None when it may be."""
+        number = self._known.get(_run_key(job))
+        return None if number is None else f"left to Slurm: see eviction {number}"
+
+    def forget_ended(self, snapshot: ClusterSnapshot) -> None:
+        """Drop the runs that Slurm no longer has."""
+        there = {_run_key(job) for job in snapshot.jobs}
+        if not self._known.keys() <= there:
+            self._keep({key: number for key, number in self._known.items() if key in there})
+
+    def _keep(self, known: dict[str, int]) -> None:
+        self._store.set_value(SUPPRESSED, known)
+        self._known = known
+
+
+def _run_key(job: Job) -> str:
+    return f"{job.job_id}/{job.restart_count}"

@@ -1,4 +1,4 @@
-"""What is kept of urgent jobs for the report, from plans and snapshots. Pure.
+"""What is kept of urgent jobs for the report, from plans and snapshots; written only where a case has changed.
 
 A case begins with the first plan for an urgent job and keeps that plan. Later proposals for the same job do not change
 it: a daemon that acts would have acted on the first one. A plan that is carried out takes its place. The case is
@@ -6,16 +6,24 @@ followed until the job has started or left the queue, the operation is over, and
 ``SOON`` has passed.
 """
 
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from clearway.execution.cycle_context import CycleContext
+from clearway.execution.open_operations import OpenOperations
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.operations import Eviction, EvictionState, Preemption, PreemptionState
 from clearway.model.problem import Action
-from clearway.model.urgent_report import Case, CaseJob
+from clearway.model.urgent_report import Beside, Case, CaseJob
+from clearway.planning.rules import SLURM_DEFAULT
+from clearway.store.base import Store
 
 SOON = timedelta(hours=1)  # a job that ends so soon after it would have left "ended soon anyway"
 MOST_JOBS = 200  # kept of a case; of more their number and loss
+MOST_OPEN = 1_000  # cases that are followed at a time; beyond them none is begun
+_ASKED_EVERY = timedelta(seconds=10)
+_EXPLAINED_WITHIN = timedelta(hours=2)  # of older plans no explanation is to come
 
 _UNDONE = (EvictionState.CANCELLING, EvictionState.CANCELLED, EvictionState.FAILED)
 _NOT_CARRIED_OUT = (EvictionState.PROPOSED, EvictionState.AWAITING_APPROVAL, EvictionState.SUPERSEDED)
@@ -72,30 +80,31 @@ def followed(case: Case, snapshot: ClusterSnapshot, now: datetime, *, planned: b
     ``planned``: there is an open plan for the urgent job, so that the case is not closed.
     """
     seen = snapshot.job_by_id.get(case.job_id)
-    if case.started_at is None and seen is not None and seen.state is not JobState.PENDING and seen.nodes:
+    pending = seen is not None and seen.state is JobState.PENDING
+    if case.started_at is None and seen is not None and not pending and seen.nodes:
         case = replace(case, started_at=seen.start_time, gone_at=None)
     if snapshot.unreadable:
         return case
-    pending = seen is not None and seen.state is JobState.PENDING
     if case.started_at is None and case.gone_at is None and not pending:
         case = replace(case, gone_at=now)
     if any(each.left_at is None for each in case.jobs):
-        case = replace(
-            case,
-            jobs=tuple(
-                replace(each, left_at=snapshot.taken_at)
-                if each.left_at is None and not _is_there(each, snapshot)
-                else each
-                for each in case.jobs
-            ),
-        )
+        case = replace(case, jobs=tuple(_seen(each, snapshot) for each in case.jobs))
     return replace(case, closed_at=now) if not planned and _at_its_end(case, now) else case
+
+
+def _seen(job: CaseJob, snapshot: ClusterSnapshot) -> CaseJob:
+    stays = job.left_at is not None or _is_there(job, snapshot)
+    return job if stays else replace(job, left_at=snapshot.taken_at)
 
 
 def _is_there(job: CaseJob, snapshot: ClusterSnapshot) -> bool:
     """Whether it still holds nodes, in the run that was preempted."""
     seen = snapshot.job_by_id.get(job.job_id)
     return seen is not None and seen.state.holds_nodes and seen.start_time == job.started_at
+
+
+def _is_over_and_another_begun(case: Case, newest: Eviction | None) -> bool:
+    return case.acted and case.over and newest is not None and newest.eviction_id != case.eviction_id
 
 
 def _at_its_end(case: Case, now: datetime) -> bool:
@@ -131,3 +140,81 @@ def _loss(p: Preemption, *, begun: bool) -> float:
     if not begun:
         return p.predicted_lost_node_s
     return (p.actual_lost_node_s or 0.0) if _preempted(p) else 0.0
+
+
+@dataclass(slots=True)
+class CaseKeeper:
+    """What it remembers may be lost: open cases are read again, and what was planned since begins a case then."""
+
+    store: Store
+    operations: OpenOperations
+    _open: dict[str, Case] | None = field(default=None, init=False)  # by job id; None: to be read
+    _asked_at: datetime | None = field(default=None, init=False)
+
+    def forget(self) -> None:
+        """Another daemon may write now."""
+        self._open = None
+
+    def follow(self, context: CycleContext) -> None:
+        known, now = self._known(), context.now
+        ask = self._asked_at is None or not timedelta(0) <= now - self._asked_at < _ASKED_EVERY
+        if ask:
+            self._asked_at = now
+        self._begin(known, context)
+        evictions = self.operations.by_preemptor()
+        after: list[tuple[Case, Case]] = []
+        for before in tuple(known.values()):
+            newest = evictions.get(before.job_id)
+            if _is_over_and_another_begun(before, newest):
+                self._keep(replace(before, closed_at=now))  # the next cycle begins another one, beside its losses
+                continue
+            case = self._planned(before, newest)
+            after.append((before, followed(case, context.snapshot, now, planned=newest is not None)))
+        without = [case for _, case in after if case.beside is None]
+        due = [case for case in without if case.closed_at or (ask and now - case.planned_at < _EXPLAINED_WITHIN)]
+        besides = self._besides(due)
+        for before, case in after:
+            compared = replace(case, beside=case.beside or besides.get(case.eviction_id))
+            if compared != before:
+                self._keep(compared)
+
+    def _known(self) -> dict[str, Case]:
+        if self._open is None:
+            self._open = {case.job_id: case for case in self.store.open_cases()}
+        return self._open
+
+    def _begin(self, known: Mapping[str, Case], context: CycleContext) -> None:
+        for e in self.operations.all():
+            if isinstance(e, Eviction) and not e.plan.ordinary and e.preemptor.job_id not in known:
+                if context.database_full or len(known) >= MOST_OPEN:
+                    return
+                self._keep(case_of(e))
+
+    def _planned(self, case: Case, newest: Eviction | None) -> Case:
+        """With what is carried out for it."""
+        if newest is not None and acted(newest):
+            return case_of(newest, case)
+        if case.acted and not case.over:
+            known = self.operations.find(case.eviction_id)
+            if isinstance(known, Eviction):
+                return case_of(known, case)
+            return replace(case, over=True)
+        return case
+
+    def _besides(self, cases: Iterable[Case]) -> dict[int, Beside]:
+        """By eviction. Both costs are of one problem: that of the plan that was explained."""
+        wanted = {case.eviction_id for case in cases}
+        explained = self.store.explanations(wanted) if wanted else {}
+        return {
+            eviction_id: Beside(found.cost.lost_work_node_s, None if rule.cost is None else rule.cost.lost_work_node_s)
+            for eviction_id, found in explained.items()
+            for rule in found.rules
+            if rule.rule == SLURM_DEFAULT.name
+        }
+
+    def _keep(self, case: Case) -> None:
+        self.store.keep_case(case)
+        if case.closed_at is None:
+            self._known()[case.job_id] = case
+        else:
+            self._known().pop(case.job_id, None)

@@ -5,14 +5,16 @@ the jobs of that plan would have lost. An urgent job that starts at another time
 this nothing is said (docs/decisions/0074).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from statistics import median
+from typing import Any
 
 from clearway.model.problem import Action
 from clearway.model.urgent_report import Case, CaseJob, CaseOutcome, Ending, Held, JobOutcome, Report, Sums, UserShare
-from clearway.preemption.cases import SOON
+from clearway.telemetry.cases import SOON
 
 
 def report(cases: Sequence[Case], since: datetime, until: datetime, *, more: bool = False) -> Report:
@@ -38,25 +40,20 @@ def part_of(case: Case, user: str) -> Case | None:
 
 
 def outcome(case: Case, until: datetime) -> CaseOutcome:
-    ending, started = _ending(case), case.started_at
+    ending, started, beside = _ending(case), case.started_at, case.beside
     jobs = tuple(_job(each, case) for each in case.jobs)
     loss = case.unlisted_node_s + sum(each.lost_node_s or 0.0 for each in jobs if each.pays)
-    sooner_s = 0.0
-    if ending in (Ending.SOONER, Ending.WAITS) and not case.acted:
-        sooner_s = max(0.0, ((started or until) - case.expected_start).total_seconds())
-    beside = case.beside
-    compared = beside is not None and beside.slurm_node_s is not None
+    would_be_sooner = ending in (Ending.SOONER, Ending.WAITS) and not case.acted
+    slurm_node_s = None if beside is None else beside.slurm_node_s
     return CaseOutcome(
         case=case,
         ending=ending,
         in_time=None if started is None else started <= case.deadline,
         wait_s=None if started is None else (started - case.submitted_at).total_seconds(),
-        sooner_s=sooner_s,
+        sooner_s=max(0.0, ((started or until) - case.expected_start).total_seconds()) if would_be_sooner else 0.0,
         lost_node_s=loss if case.acted else 0.0,
         would_lose_node_s=0.0 if case.acted else loss,
-        saved_node_s=beside.slurm_node_s - beside.plan_node_s
-        if compared and beside is not None and beside.slurm_node_s is not None
-        else None,
+        saved_node_s=None if beside is None or slurm_node_s is None else slurm_node_s - beside.plan_node_s,
         jobs=jobs,
     )
 
@@ -79,29 +76,35 @@ def _job(job: CaseJob, case: Case) -> JobOutcome:
     return JobOutcome(job, pays, lost if pays else 0.0, soon)
 
 
-def _sums(outcomes: Iterable[CaseOutcome]) -> Sums:
-    every = tuple(outcomes)
-    beside = [each.case.beside for each in every if each.case.beside is not None]
-    both = [(each.plan_node_s, each.slurm_node_s) for each in beside if each.slurm_node_s is not None]
-    clearway, slurm = sum(a for a, _ in both), sum(b for _, b in both)
+def _sums(every: Sequence[CaseOutcome]) -> Sums:
+    cases, endings = [each.case for each in every], Counter(each.ending for each in every)
     return Sums(
         cases=len(every),
-        urgent_jobs=len({each.case.job_id for each in every}),
-        by_ending={ending.value: sum(1 for each in every if each.ending is ending) for ending in Ending},
-        in_time=sum(1 for each in every if each.in_time),
+        urgent_jobs=len({case.job_id for case in cases}),
+        by_ending={ending.value: endings[ending] for ending in Ending},
+        in_time=sum(bool(each.in_time) for each in every),
         lost_node_s=sum(each.lost_node_s for each in every),
         would_lose_node_s=sum(each.would_lose_node_s for each in every),
         sooner_s=sum(each.sooner_s for each in every),
-        compared=len(both),
-        plan_node_s=clearway,
-        slurm_node_s=slurm,
-        saved_node_s=slurm - clearway,
-        slurm_without_plan=len(beside) - len(both),
-        not_compared=len(every) - len(beside),
-        unlisted=sum(each.case.unlisted for each in every),
-        unlisted_node_s=sum(each.case.unlisted_node_s for each in every),
-        ended_soon=sum(1 for each in every for job in each.jobs if job.ended_soon),
+        unlisted=sum(case.unlisted for case in cases),
+        unlisted_node_s=sum(case.unlisted_node_s for case in cases),
+        ended_soon=sum(job.ended_soon for each in every for job in each.jobs),
+        **_beside_slurm(cases),
     )
+
+
+def _beside_slurm(cases: Sequence[Case]) -> dict[str, Any]:
+    beside = [case.beside for case in cases if case.beside is not None]
+    both = [(each.plan_node_s, each.slurm_node_s) for each in beside if each.slurm_node_s is not None]
+    clearway, slurm = sum(plan for plan, _ in both), sum(rule for _, rule in both)
+    return {
+        "compared": len(both),
+        "plan_node_s": clearway,
+        "slurm_node_s": slurm,
+        "saved_node_s": slurm - clearway,
+        "slurm_without_plan": len(beside) - len(both),
+        "not_compared": len(cases) - len(beside),
+    }
 
 
 def _users(outcomes: Iterable[CaseOutcome]) -> tuple[UserShare, ...]:
@@ -125,21 +128,36 @@ def _users(outcomes: Iterable[CaseOutcome]) -> tuple[UserShare, ...]:
 def _held(outcomes: Iterable[CaseOutcome]) -> Held:
     acted = [each.case for each in outcomes if each.case.acted]
     jobs = [job for case in acted for job in case.jobs]
-    times = [
-        (job.actual_checkpoint_s, job.predicted_checkpoint_s) for job in jobs if job.actual_checkpoint_s is not None
-    ]
-    carried_out = (case for case in acted if not case.called_off)
-    starts = [(case.started_at, case) for case in carried_out if case.started_at is not None]
-    measured = [job for job in jobs if job.preempted and job.actual_lost_node_s is not None]
-    ratios = [actual / predicted for actual, predicted in times if predicted > 0]
-    return Held(
-        checkpoints=len(times),
-        checkpoints_within=sum(1 for actual, predicted in times if actual <= predicted),
-        checkpoint_ratio=median(ratios) if ratios else None,
-        starts=len(starts),
-        starts_in_time=sum(1 for started, case in starts if started <= case.deadline),
-        start_error_s=median([(at - case.expected_start).total_seconds() for at, case in starts]) if starts else None,
-        losses=len(measured),
-        predicted_lost_node_s=sum(job.predicted_lost_node_s for job in measured),
-        actual_lost_node_s=sum(job.actual_lost_node_s or 0.0 for job in measured),
-    )
+    return Held(**_checkpoints(jobs), **_starts(acted), **_losses(jobs))
+
+
+def _checkpoints(jobs: Iterable[CaseJob]) -> dict[str, Any]:
+    times = [(j.actual_checkpoint_s, j.predicted_checkpoint_s) for j in jobs if j.actual_checkpoint_s is not None]
+    return {
+        "checkpoints": len(times),
+        "checkpoints_within": sum(actual <= predicted for actual, predicted in times),
+        "checkpoint_ratio": _median([actual / predicted for actual, predicted in times if predicted > 0]),
+    }
+
+
+def _starts(acted: Iterable[Case]) -> dict[str, Any]:
+    starts = [(case.started_at, case) for case in acted if case.started_at is not None and not case.called_off]
+    return {
+        "starts": len(starts),
+        "starts_in_time": sum(started <= case.deadline for started, case in starts),
+        "start_error_s": _median([(started - case.expected_start).total_seconds() for started, case in starts]),
+    }
+
+
+def _losses(jobs: Iterable[CaseJob]) -> dict[str, Any]:
+    preempted = [(j.predicted_lost_node_s, j.actual_lost_node_s) for j in jobs if j.preempted]
+    known = [(predicted, actual) for predicted, actual in preempted if actual is not None]
+    return {
+        "losses": len(known),
+        "predicted_lost_node_s": sum(predicted for predicted, _ in known),
+        "actual_lost_node_s": sum(actual for _, actual in known),
+    }
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None

@@ -1,22 +1,29 @@
-"""Looks at all running jobs, most of them taken before they are needed.
+"""What is found of running jobs and of nodes, each part once: for the urgent jobs of one cycle, and over cycles.
 
-Model: what a look at a job finds depends on its record, on the configuration and on what was learned; little of it
+Model: of what a plan for an urgent job is made from, most depends on few of its fields: which nodes could serve it on
+what they have and what the job asks of each, which jobs may leave and how on its rule. Each part is named by all that
+it depends on, beside the snapshot, the configuration and the moment, which are the same for a ``Survey``. Parts that
+are equal are one object, so that comparing them takes no time. Where a survey is for several urgent jobs, all ends
+within the longest delay are known for each: an end that comes too late for one of them is an option that no deadline of
+its own has time for. So their problems have the same candidates (``planning.dp.numbers``).
+
+What a look at a running job finds depends on its record, on the configuration and on what was learned; little of it
 depends on the time: the work that a kill would lose, the time until the job's own end, and from when on it is too near
-its end to be touched. The rest is kept from one cycle to the next for as long as the record is the same object, and is
-found between two cycles, so that an urgent job does not wait for it.
+its end to be touched. The rest is kept (``CandidateCache``) for as long as the record is the same object, and is found
+between two cycles, so that an urgent job does not wait for it. Not kept are looks that depend on the time in other ways
+(a job that is too young, that saves itself at its own pace, whose checkpoints have failed), that depend on what is
+under way or was preempted before, and those for preemptors whose rule spares jobs.
 
-Not kept, but found in the cycle: looks that depend on the time in other ways (a job that is too young, that saves
-itself at its own pace, whose checkpoints have failed), that depend on what is under way or was preempted before, and
-those for preemptors whose rule spares jobs.
-
-Cost: 0.04 ms for a new look, a tenth of that for one that was kept.
+Cost: a look at every node and running job for each kind of urgent job. 0.04 ms for a new look at a job, a tenth of that
+for one that was kept: with 10,000 running jobs a cycle that plans takes 1.15 s instead of 1.40 s.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any, TypeVar, cast
 
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
@@ -28,6 +35,8 @@ from clearway.model.cluster import Job, JobState
 from clearway.model.plan import Choice, Preemptor, Verdict
 from clearway.model.problem import Action, Option
 from clearway.preemption.candidates import Look, look_at
+
+T = TypeVar("T")
 
 _CHANGING = frozenset({"too_young", "near_end"})  # verdicts that time ends, or words anew
 
@@ -50,7 +59,7 @@ class _Kept:
         return Look(look.ends_s if ends_s is None else ends_s, ways, look.unsaved, look.verdict)
 
 
-class KeptLooks:
+class CandidateCache:
     """The looks at jobs that hold for most preemptors, by job_id; lost when the daemon ends."""
 
     def __init__(self) -> None:
@@ -86,6 +95,28 @@ class KeptLooks:
         )
 
 
+class Survey:
+    """Parts by name; made for one snapshot, configuration and moment."""
+
+    def __init__(self, longest_s: float = 0.0, cache: CandidateCache | None = None) -> None:
+        """``longest_s``: the longest time that any of the urgent jobs has; 0: it is for one of them."""
+        self.cache = cache
+        self._longest_s = longest_s
+        self._parts: dict[Hashable, Any] = {}
+        self.found = 0  # parts that had to be looked for
+
+    def once(self, name: Hashable, find: Callable[[], T]) -> T:
+        """The part of this name."""
+        if name not in self._parts:
+            self._parts[name] = find()
+            self.found += 1
+        return cast(T, self._parts[name])
+
+    def ends_within_s(self, horizon_s: float) -> float:
+        """Ends of jobs that come later are not looked at."""
+        return max(horizon_s, self._longest_s)
+
+
 def looks_at_jobs(
     preemptor: Preemptor,
     context: PlanningContext,
@@ -93,13 +124,13 @@ def looks_at_jobs(
     leaving: Collection[str],
     eternal: Collection[str],
     suspend_on: frozenset[str],
-    kept: KeptLooks | None = None,
+    cache: CandidateCache | None = None,
 ) -> dict[str, Look | Verdict]:
     """A look at each job that holds nodes, by job_id in its order, but for those that are ``leaving`` anyway.
 
     Jobs whose nodes are all in ``suspend_on`` may be suspended in memory. A verdict: its record is not understood.
     """
-    known = kept.of(preemptor, context) if kept is not None and not suspend_on else {}
+    known = cache.of(preemptor, context) if cache is not None and not suspend_on else {}
     under_way, now = context.under_way, context.now
     changed = context.preempted.keys() | under_way.jobs | under_way.avoid | under_way.lasting
     found: dict[str, Look | Verdict] = {}
