@@ -19,7 +19,7 @@ from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.planning.joint.requests import Allocation, Request
-from clearway.planning.joint.several import at_once, gap_of, plan_together
+from clearway.planning.joint.several import gap_of, plan_together
 from clearway.planning.rules import SLURM_DEFAULT, YOUNGEST_PRUNE
 from clearway_lab.baselines import Greedy
 from tests.benchmarks.best_known import asked_of
@@ -123,13 +123,9 @@ def crowd_planned(crowd: Crowd, limit_s: float | None = None) -> CrowdPlanned:
     def seconds_left() -> float:
         return limit_s - (time.process_time() - begin)
 
-    if crowd.nodes:
-        best = at_once(requests, seconds_left, in_a_hurry=True)
-        allocations: Sequence[Allocation] = () if best is None else best.allocations
-        gap = 1.0 if best is None else gap_of(allocations, best.least_node_s)
-    else:
-        together = plan_together(requests, PLANNER, seconds_left)
-        allocations, gap = together.allocations, together.gap
+    best = plan_together(requests, seconds_left)
+    allocations: Sequence[Allocation] = () if best is None else best.allocations
+    gap = 1.0 if best is None else gap_of(allocations, best.least_node_s)
     seconds = time.process_time() - begin
     return CrowdPlanned(len(allocations), crowd_loss(crowd, allocations), gap, seconds)
 

@@ -1,9 +1,8 @@
 """Plans for several preemptors that wait in the same cycle: made together, none at another's expense. Pure.
 
-One without a plan alone has none beside others either. Where all of the rest take whole nodes they are planned by
-``planning.joint.several.plan_together``. Where one of them takes parts of nodes, or certain nodes, there is one program
-for all of them (``at_once``). What the programs do not know (licenses, few leaf switches, one of some features, tasks
-of an array on parts of nodes), and what they have no time for, is planned in turn: each beside the plans before it.
+One without a plan alone has none beside others either. There is one program for all of the rest
+(``planning.joint.several``). What it does not know (licenses, tasks of an array on parts of nodes), and what it has no
+time for, is planned in turn: each beside the plans before it.
 
 Each gets a plan of its own again: the jobs that leave for it, and its nodes. Where the nodes of one job serve several
 preemptors, the job belongs to the plan of the first of them by time, and the plans of the others depend on it. When the
@@ -22,7 +21,7 @@ from clearway.model.operations import Eviction, EvictionState
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.planning.base import Planner
 from clearway.planning.joint.program import Best
-from clearway.planning.joint.several import at_once, gap_of, plan_together
+from clearway.planning.joint.several import gap_of, plan_together
 from clearway.preemption.joint_plans import plans_of, requests_of
 from clearway.preemption.node_needs import takes_parts
 from clearway.preemption.plan import Solution, plan_alone
@@ -126,8 +125,6 @@ class _Batch:
         with_plan = [each for each in found if each.job.job_id in able]
         if len(able) < 2:
             plans = self._in_turn(with_plan)
-        elif all(each.prepared.problem.needs is None for each in able.values()):
-            plans = self._on_whole_nodes(able)
         elif any(map(_not_in_programs, able.values())):
             plans = self._in_turn(with_plan, _IN_TURN)
         else:
@@ -145,12 +142,8 @@ class _Batch:
                 answers[job_id] = self.known[job_id]
         return answers
 
-    def _on_whole_nodes(self, able: Mapping[str, Solution]) -> Plans:
-        together = plan_together(requests_of(able), self.planner, self.seconds_left)
-        return _noted(plans_of(able, together.allocations), _gap(together.gap))
-
     def _by_program(self, found: Sequence[Preemptor], able: Mapping[str, Solution]) -> Plans:
-        best = at_once(requests_of(able), self.seconds_left)
+        best = plan_together(requests_of(able), self.seconds_left)
         if best is None or not best.allocations:
             return self._in_turn(found, _IN_TURN)
         plans = plans_of({key: each for key, each in able.items() if key not in best.later}, best.allocations)
@@ -173,9 +166,7 @@ class _Batch:
 def _not_in_programs(solution: Solution) -> bool:
     """Whether the joint programs do not know its needs."""
     problem = solution.prepared.problem
-    slots = solution.prepared.preemptor.tasks > 1 and takes_parts(problem)
-    of_nodes = problem.needs is not None and (problem.pools or problem.needs.switches or problem.needs.same_feature)
-    return bool(slots or of_nodes)
+    return bool(problem.pools) or (solution.prepared.preemptor.tasks > 1 and takes_parts(problem))
 
 
 def _in_order(plans: Plans, found: Sequence[Preemptor]) -> list[Preemptor]:

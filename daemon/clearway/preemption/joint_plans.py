@@ -1,12 +1,11 @@
 """What the joint planner is asked for several preemptors, and its allocations as one plan for each. Pure."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
-from clearway.model.plan import Choice, Cost, Curve, CurvePoint, NoPlan, Plan, PlannedAction, Verdict
-from clearway.model.problem import Action, Candidate, EvictionProblem, Option
+from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, PlannedAction, Verdict
+from clearway.model.problem import Action, Candidate, EvictionProblem
 from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another
 from clearway.planning.joint.requests import Allocation, Request
 from clearway.preemption.plan import Solution, plan_of, too_late, why_chosen
@@ -33,8 +32,8 @@ def plans_of(solutions: Mapping[str, Solution], allocations: Sequence[Allocation
         others = tuple(sorted(other.job_id for other in allocations if other is not allocation))
         solution = solutions[allocation.job_id]
         point = _point(allocation, solution, busy_s)
-        if solution.rough:  # of its curve no more is known
-            solution = replace(solution, curve=Curve(_PLANNER, (point,), exact=False))
+        # What it would be alone, and for other deadlines, is worked out later.
+        solution = replace(solution, curve=Curve(_PLANNER, (point,), exact=False, complete=False))
         verdicts = told.verdicts(point, solution)
         plans[allocation.job_id] = plan_of(solution, point, allocation.nodes, verdicts, others, allocation.depends_on)
     names = ", ".join(sorted(plans))
@@ -44,33 +43,6 @@ def plans_of(solutions: Mapping[str, Solution], allocations: Sequence[Allocation
             why = f"its nodes could be freed in time, but not beside those of the {called}s before it ({names})"
             plans[job_id] = NoPlan(why, solution.curve)
     return plans
-
-
-def cost_of_all(chosen: Iterable[tuple[EvictionProblem, CurvePoint]]) -> Cost:
-    """As ``JointPlan.cost``: checkpoint times are not rounded up to steps."""
-    used = []
-    for problem, point in chosen:
-        options = {(each.job_id, way.action): way for each in problem.candidates for way in each.options}
-        for planned in point.actions:
-            own = Option(planned.action, planned.lost_work_node_s, planned.checkpoint_s, 0, planned.return_node_s)
-            used.append(options.get((planned.job_id, planned.action), own))
-    return Cost.of(used)
-
-
-def least_cost(solutions: Mapping[str, Solution]) -> Cost:
-    """A lower bound of what a plan for all of them costs.
-
-    That is what each costs alone: added up where no job can make room for two, else the largest.
-    """
-    points = [(each.prepared.problem, each.curve.choose() if each.curve.exact else None) for each in solutions.values()]
-    alone = [Cost() if point is None else cost_of_all([(problem, point)]) for problem, point in points]
-    nodes: dict[str, set[str]] = defaultdict(set)
-    for each in solutions.values():
-        for candidate in each.prepared.problem.candidates:
-            nodes[candidate.job_id] |= set(candidate.node_names)
-    if any(len(names) > 1 for names in nodes.values()):
-        return max(alone)
-    return sum(alone, Cost())
 
 
 def _busy_s(solutions: Mapping[str, Solution]) -> int:

@@ -19,8 +19,7 @@ from math import ceil, inf
 
 from clearway.planning.joint.alike import as_one, divisible, groups_of, handed_out
 from clearway.planning.joint.allocated import Given, allocated
-from clearway.planning.joint.cheapest_nodes import price_of
-from clearway.planning.joint.deciding import deciding
+from clearway.planning.joint.nodes import Demand
 from clearway.planning.joint.parts_program import ENOUGH, USED, PhaseProgram, Priced, Served, World
 from clearway.planning.joint.phases import Phased
 from clearway.planning.joint.requests import Allocation, Request
@@ -40,7 +39,6 @@ def by_parts(requests: Sequence[Request], seconds_left: Callable[[], float]) -> 
     The bound is that of all requests of the plan. Where time is up, the most pressing ones have a plan, without a
     bound, and the rest is told of as ``later``.
     """
-    requests = deciding(requests)
     alike_ones = groups_of(requests, 1)
     kinds = [_within(as_one(group), group[-1].problem.max_delay_s) for group in alike_ones]
     if not all(divisible(each) for each in kinds):
@@ -135,3 +133,12 @@ def _cheapest(world: World, kind: int, prices: _Prices, state: Served, known: _F
             known[number, kind] = of_jobs, price_of(demand, prices)[0]
         found.append((known[number, kind][1], each.names))
     return [name for _, names in sorted(found) for name in names if name not in state.nodes]
+
+
+def price_of(demand: Demand, jobs: _Prices) -> tuple[float, float]:
+    """What the cheapest of its jobs cost that give back enough."""
+    dearest = (float("inf"), 0.0)
+    order = sorted([job_id for job_id, _ in demand.held], key=lambda job_id: (jobs.get(job_id, dearest), job_id))
+    gone = demand.needs_of(order[::-1]) if demand.held else []
+    paid = [jobs.get(job_id, dearest) for job_id in gone]
+    return sum(lost for lost, _ in paid), sum(checkpoint_s for _, checkpoint_s in paid)

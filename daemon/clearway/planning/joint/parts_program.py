@@ -13,7 +13,7 @@ as a whole one is given:
 That w is at most u makes the program in parts strong: without it a node is half used where its cheapest half is. A sum
 of whole numbers may be divided and rounded up on both sides (Chvatal-Gomory), which is done with each amount there is.
 
-Plan: ``used_columns``; where that finds none that is good enough, ``in_doubt``.
+Plan: ``reduced_cost``.
 
 Bound: computed here from the prices of the rows, whatever they are (weak duality), not taken from the solver.
 
@@ -34,10 +34,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clearway.model.problem import Action, Candidate, Option
-from clearway.planning.bounds.in_doubt import Program, solved
-from clearway.planning.bounds.used_columns import over_used
 from clearway.planning.joint.alike import alike
 from clearway.planning.joint.nodes import Demand, JointNodes, NodeClass
+from clearway.planning.joint.reduced_cost import Program, over_used, relaxed
 from clearway.planning.joint.requests import Request
 
 if TYPE_CHECKING:
@@ -309,7 +308,8 @@ class PhaseProgram:
             np.array(self._upper),
             np.array(self._whole_numbers),
         )
-        found = over_used(program, GAP, ENOUGH, seconds_left) or solved(program, GAP, seconds_left)
+        found = over_used(program, GAP, ENOUGH, seconds_left)
+        found = found or relaxed(program, seconds_left()).solved(seconds_left, GAP)
         self.cut_short, values = found.cut_short, found.values
         if values is None:
             return None

@@ -31,12 +31,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from clearway.model.plan import Cost
 from clearway.model.problem import ACTION_ORDER, Action, Option
 from clearway.planning.formulation.lost_units import fitting_units
 from clearway.planning.joint.allocated import Given, allocated, ends_of
 from clearway.planning.joint.nodes import JointNodes
 from clearway.planning.joint.reduced_cost import Found, Program, relaxed, within
-from clearway.planning.joint.requests import Allocation, Request
+from clearway.planning.joint.requests import Allocation, Request, cost_of
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -62,6 +63,14 @@ class Best(NamedTuple):
     least_node_s: float
     sure: bool = False
     later: frozenset[str] = frozenset()  # requests that there was no time for
+
+    @property
+    def served(self) -> frozenset[str]:
+        return frozenset(allocation.job_id for allocation in self.allocations)
+
+    @property
+    def cost(self) -> Cost:
+        return cost_of(self.allocations)
 
 
 class Leaving(NamedTuple):

@@ -8,13 +8,18 @@ is more than ``DOUBT`` of the bound stay as they are; a program in whole numbers
 other solution costs less than the bound and ``DOUBT``. Where that leaves too much open, the solution that was found
 says how much more may still matter. Where there is none, everything may.
 
+Where a gap may be left there is a quicker way (``over_used``): the relaxation is solved again without the columns of
+which it uses a part only. What these relaxations use is a small share of all columns, and mostly holds a solution that
+costs little more than the best one; all other columns stay at nothing. Compare E. Danna, E. Rothberg and C. Le Pape,
+Exploring relaxation induced neighborhoods to improve MIP solutions, Mathematical Programming 102 (2005).
+
 Cost: that of the relaxation, which has no search, and of a program of the columns in doubt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,6 +36,7 @@ DOUBT = 0.01  # as a share of the bound
 _LITTLE = 1e-6  # less cost than that is none
 ROUNDED = 1e-6  # how far a number may be from a whole one
 _BLURRED = 1e-4  # as a share of the cost: what a number that is not quite whole may hide
+_ROUNDS = 4  # of relaxations, each without the columns that the one before used in part
 _SHORTEST_S = 1e-3  # that HiGHS is given
 _LIMIT, _INFEASIBLE = 1, 2  # scipy's status
 
@@ -70,8 +76,8 @@ class Relaxed:
             return np.ones(len(self.program.upper), dtype=bool)
         return self.reduced <= max(cost - self.least, 0.0) + _LITTLE * max(1.0, abs(cost))
 
-    def solved(self, seconds_left: Callable[[], float]) -> Found:
-        """The best solution, as far as there is time."""
+    def solved(self, seconds_left: Callable[[], float], gap: float = 0.0) -> Found:
+        """The best solution, or one that costs at most this ``gap`` more, as a share, as far as there is time."""
         program = self.program
         if self.values is None or self.reduced is None:
             return Found(self.least, None, self.cut_short)
@@ -83,14 +89,14 @@ class Relaxed:
         cheap = np.ones(len(values), dtype=bool)
         while True:
             chosen = (self.reduced <= room) & cheap
-            found = within(program, values, chosen, seconds_left)
+            found = within(program, values, chosen, seconds_left, gap)
             least = max(least, min(self.least + room, found.least))
             costs = inf if found.values is None else float(program.cost @ found.values)
             if found.values is not None and (best is None or costs <= program.cost @ best):
                 best = found.values
             dearest = float(program.cost[chosen].max(initial=0.0))
             blurred = dearest > costs > 0 and ROUNDED * dearest > _BLURRED * costs
-            proven = costs <= least < inf or costs - self.least <= room
+            proven = costs * (1 - gap) <= least < inf or costs - self.least <= room
             if found.cut_short or room == inf or (proven and not blurred):
                 return Found(least, best, found.cut_short)
             room = costs - self.least  # whatever adds more is in no better solution
@@ -118,7 +124,9 @@ def relaxed(program: Program, limit_s: float) -> Relaxed:
     return Relaxed(program, found.fun, found.x, reduced)
 
 
-def within(program: Program, others: Numbers, chosen: Flags, seconds_left: Callable[[], float]) -> Found:
+def within(
+    program: Program, others: Numbers, chosen: Flags, seconds_left: Callable[[], float], gap: float = 0.0
+) -> Found:
     """The best solution in which only the chosen columns may differ from ``others``."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
 
@@ -131,7 +139,7 @@ def within(program: Program, others: Numbers, chosen: Flags, seconds_left: Calla
             integrality=program.whole[chosen].astype(float),
             bounds=Bounds(0, program.upper[chosen]),
             constraints=LinearConstraint(part[rows], -np.inf, (program.most - program.matrix @ values)[rows]),
-            options={"mip_rel_gap": 0, "time_limit": max(_SHORTEST_S, seconds_left()), "presolve": presolve},
+            options={"mip_rel_gap": gap, "time_limit": max(_SHORTEST_S, seconds_left()), "presolve": presolve},
         )
         if found.status in (0, _LIMIT, _INFEASIBLE):
             break
@@ -142,3 +150,26 @@ def within(program: Program, others: Numbers, chosen: Flags, seconds_left: Calla
         return Found(least, None, cut_short=True)
     values[chosen] = np.where(program.whole[chosen], np.round(found.x), found.x)
     return Found(least, values, found.status == _LIMIT)
+
+
+def over_used(program: Program, gap: float, most_gap: float, seconds_left: Callable[[], float]) -> Found | None:
+    """A solution that costs at most ``most_gap`` more, as a share, than any other; None where none was found.
+
+    Where the first one is within ``gap``, it looks no further.
+    """
+    nothing, upper, used = np.zeros(len(program.upper)), program.upper, ~program.whole
+    best, costs, least = None, inf, -inf
+    for number in range(_ROUNDS):
+        parts = relaxed(replace(program, upper=upper), seconds_left())
+        if parts.values is None:
+            break
+        least = least if number else parts.least
+        used |= parts.values > ROUNDED
+        found = within(program, nothing, used, seconds_left, gap / 2).values
+        if found is not None and program.cost @ found < costs:
+            best, costs = found, float(program.cost @ found)
+        if costs * (1 - (most_gap if number else gap)) <= least:
+            break
+        in_part = program.whole & (np.abs(parts.values - np.round(parts.values)) > ROUNDED)
+        upper = np.where(in_part, np.floor(parts.values), upper)
+    return None if best is None or costs * (1 - most_gap) > least else Found(least, best)

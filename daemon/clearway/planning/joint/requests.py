@@ -40,21 +40,6 @@ class Allocation:
     depends_on: tuple[str, ...] = ()  # jobs that leave for requests before it and have to be gone for it as well
 
 
-@dataclass(frozen=True, slots=True)
-class JointPlan:
-    """The allocations of the requests that can be served, the most pressing first.
-
-    ``gap``: the share of the lost work that may be lost needlessly, 0.0 when it is proven to be the least.
-    """
-
-    allocations: tuple[Allocation, ...]
-    gap: float
-
-    @property
-    def served(self) -> frozenset[str]:
-        return frozenset(allocation.job_id for allocation in self.allocations)
-
-    @property
-    def cost(self) -> Cost:
-        """Of all requests."""
-        return Cost.of(option for allocation in self.allocations for _, option in allocation.leaving)
+def cost_of(allocations: Iterable[Allocation]) -> Cost:
+    """Of all of them together."""
+    return Cost.of(option for allocation in allocations for _, option in allocation.leaving)
