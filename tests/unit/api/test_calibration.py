@@ -34,7 +34,7 @@ def test_what_is_known(api: ApiWorld) -> None:
     assert dmtcp["restarts"] == {"ok": 0, "fallback": 0, "scratch": 1}
     assert (dmtcp["median_ratio"], dmtcp["share_within"], dmtcp["compared"]) == (2.0, 0.0, 1)
     alice, bob = answer["items"]
-    assert (alice["user"], alice["app"], alice["trusted"], alice["expected_s"]) == ("alice", "solver", True, 20.0)
+    assert (alice["user"], alice["app"], alice["trusted"], alice["expected_s"]) == ("alice", "solver", True, 21.0)
     assert (bob["user"], bob["trusted"], bob["failures_in_a_row"]) == ("bob", False, 2)
 
 

@@ -121,13 +121,10 @@ def test_a_job_that_leaves_enough_of_a_node_stays(file: Path, capsys: pytest.Cap
         (0, 2),
         (0, 2),
     ]
-    assert answer["curve"][2]["actions"] == [
-        {"job_id": "7", "action": "app_checkpoint"},
-        {"job_id": "9", "action": "end"},
-    ]
+    assert answer["curve"][2]["actions"] == [{"job_id": "7", "action": "app_checkpoint"}]
 
 
-@pytest.mark.parametrize("planner", ["eviction-dp", "backtracking", "milp"])
+@pytest.mark.parametrize("planner", ["eviction-dp", "backtracking"])
 def test_nodes_that_jobs_share_whole_need_no_description(
     file: Path, capsys: pytest.CaptureFixture[str], planner: str
 ) -> None:

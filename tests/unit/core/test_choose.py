@@ -42,10 +42,9 @@ def test_it_loses_the_least_work_and_is_the_earliest(
         (None, 0, 1, True),  # no job waits
         (4, 0, 240, False),  # as much as its nodes wait: 4 x 60 s
         (4, 0, 241, True),
-        (4, 100_000, 1_000, False),  # a hundredth of the lost work
-        (4, 100_000, 1_240, False),
-        (4, 100_000, 1_241, True),
-        (0, 100_000, 1_001, True),
+        (4, 100_000, 240, False),  # whatever is lost
+        (4, 100_000, 241, True),
+        (0, 100_000, 1, True),
         (2_048, 0, 3_600, False),  # minutes for a node-hour
     ],
 )

@@ -124,7 +124,7 @@ def test_a_job_that_could_not_leave_in_time_is_not_called_needless() -> None:
             [ran("1", 1, 900, comment=SAVES.format(30)), ran("2", 1, 900, comment=SAVES.format(90))],
             urgent_job(nodes=1),
             "1",
-            "saves itself within 40s, to go on from there; without it coming back would cost 60 node-seconds more",
+            "saves itself within 32s, to go on from there; without it coming back would cost 60 node-seconds more",
             id="another one would be back later",
         ),
         pytest.param(

@@ -57,18 +57,21 @@ def expected_s(of: History, nodes: int = 1, **key: str) -> float | None:
 # -- the estimate ----------------------------------------------------------------------------------------------
 
 
+MARGIN_S = 1.0  # by default, beyond what the applications' own checkpoints took
+
+
 def test_few_samples_give_their_maximum_and_many_their_quantile() -> None:
     few = [record(float(n), n) for n in (1, 9, 3)]
-    assert expected_s(history(*few, quantile=0.5, min_samples=4)) == 9
-    assert expected_s(history(*few, quantile=0.5, min_samples=3)) == 3
-    assert expected_s(history(*(record(float(n), n) for n in range(1, 21)))) == 18, "rank 0.9 x 20"
+    assert expected_s(history(*few, quantile=0.5, min_samples=4)) == 9 + MARGIN_S
+    assert expected_s(history(*few, quantile=0.5, min_samples=3)) == 3 + MARGIN_S
+    assert expected_s(history(*(record(float(n), n) for n in range(1, 21)))) == 18 + MARGIN_S, "rank 0.9 x 20"
 
 
 def test_more_nodes_take_longer_only_where_the_file_system_is_full() -> None:
     known = history(record(10.0, nodes=5))
-    assert expected_s(known, nodes=10) == 10, "the nodes' own bandwidth"
-    assert expected_s(known, nodes=20) == 20
-    assert expected_s(known, nodes=1) == 10, "the same data may lie on fewer nodes"
+    assert expected_s(known, nodes=10) == 10 + MARGIN_S, "the nodes' own bandwidth"
+    assert expected_s(known, nodes=20) == 20 + MARGIN_S
+    assert expected_s(known, nodes=1) == 10 + MARGIN_S, "the same data may lie on fewer nodes"
     estimate = known.estimate("alice", "solver", "application", 20)
     assert estimate is not None
     assert estimate.own
@@ -83,7 +86,7 @@ def test_without_own_records_the_median_of_all_keys_counts_once_each() -> None:
 
 
 def test_a_checkpoint_that_was_late_took_so_long_at_least() -> None:
-    assert expected_s(history(record(5.0), record(40.0, 1, outcome=LATE))) == 40
+    assert expected_s(history(record(5.0), record(40.0, 1, outcome=LATE))) == 40 + MARGIN_S
     assert expected_s(history(record(None, outcome=FAILED))) is None
 
 
@@ -94,7 +97,7 @@ def test_costs_take_what_was_measured() -> None:
 
     model_s = 2 + 2_000 * 0.5 / 100
     assert seconds(history()) == model_s
-    assert seconds(history(record(77.0))) == 77, "signal and answer are in what was measured"
+    assert seconds(history(record(77.0))) == 77 + MARGIN_S, "signal and answer are in what was measured"
     told = Claims(checkpoint=CheckpointHow.SIGNAL, app="solver", took_s=90)
     assert seconds(history(record(77.0)), told) == 92, "what the job says counts where it is longer"
     pool = [record(30.0, n, user=f"u{n}") for n in range(5)]
@@ -102,7 +105,7 @@ def test_costs_take_what_was_measured() -> None:
     sized = Claims(checkpoint=CheckpointHow.SIGNAL, app="solver", size_mib=400)
     assert seconds(history(*pool), sized) == 2 + 4, "its own size says more than other users' seconds"
     paced = Claims(checkpoint=CheckpointHow.INTERVAL, interval_s=3_600, app="solver")
-    assert seconds(history(record(77.0)), paced) == 77 + 2, "an hour has just passed: no wait"
+    assert seconds(history(record(77.0)), paced) == 77 + MARGIN_S + 2, "an hour has just passed: no wait"
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1), st.floats(0.01, 1))
