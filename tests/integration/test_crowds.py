@@ -99,10 +99,10 @@ class Slow:
         self.thinking = threading.Event()
         self.go_on = threading.Event()
 
-    def solve(self, problem: Any) -> Any:
+    def decide(self, problem: Any, *given: Any, **named: Any) -> Any:
         self.thinking.set()
         assert self.go_on.wait(PATIENT_S)
-        return self._planner.solve(problem)
+        return self._planner.decide(problem, *given, **named)
 
 
 def test_what_if_plans_hold_nobody_else_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,9 @@ def check(
 
 @cache
 def recorded_cases(day: Day) -> tuple[DayCase, ...]:
-    config = parse_config(f"[daemon]\n{PACE}{rules(day.delay_s)}", "the recorded day")
+    # The daemons that lived these days rounded durations up to a sixtieth of the delay, without a margin.
+    lived = "[planning]\nsteps = 60\n[learning]\nmargin = 0\n"
+    config = parse_config(f"[daemon]\n{PACE}{rules(day.delay_s)}{lived}", "the recorded day")
     return tuple(day_cases(day.folder, config, day.exit_s))
 
 

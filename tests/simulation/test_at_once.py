@@ -11,7 +11,7 @@ from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
 from clearway.planning.joint.program import Best
 from clearway.planning.joint.requests import Request
-from clearway.planning.joint.several import at_once
+from clearway.planning.joint.several import plan_together
 from clearway.preemption import batch
 from clearway.simulation.jobs import Program
 from tests.simulation.killing import End, Interruption, MortalDaemon
@@ -23,7 +23,7 @@ EVERYWHERE_ELSE = ("n2", "n3", "n4", "n5", "n6", "n7")
 
 
 def turns_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "at_once", lambda *_: None)
+    monkeypatch.setattr(batch, "plan_together", lambda *_: None)
 
 
 def test_nobody_is_left_out_for_a_node_that_only_one_can_use(world: World) -> None:
@@ -71,7 +71,7 @@ def test_by_turns_one_of_them_has_no_plan(
 
 def test_what_is_not_proven_is_said(make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
     def unproven(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
-        best = at_once(requests, seconds_left)
+        best = plan_together(requests, seconds_left)
         return None if best is None else best._replace(proven=False, least_node_s=0.9 * best.least_node_s)
 
     def notes() -> list[str]:
@@ -83,9 +83,11 @@ def test_what_is_not_proven_is_said(make_world: Callable[..., World], monkeypatc
         return [e.plan.note for e in world.store.evictions()]
 
     assert notes() == ["", ""]
-    monkeypatch.setattr(batch, "at_once", unproven)
+    monkeypatch.setattr(batch, "plan_together", unproven)
     assert set(notes()) == {"planned together with others; of what they all lose there may be needless at most 10.0 %"}
-    monkeypatch.setattr(batch, "at_once", lambda *given: (best := unproven(*given)) and best._replace(least_node_s=0.0))
+    monkeypatch.setattr(
+        batch, "plan_together", lambda *given: (best := unproven(*given)) and best._replace(least_node_s=0.0)
+    )
     assert set(notes()) == {"planned at once with others; that is not proven to be the best"}
 
 
@@ -99,11 +101,11 @@ def test_less_is_lost_than_by_turns(make_world: Callable[..., World], monkeypatc
         assert not world.leftovers()
         return sum(e.plan.chosen.lost_work_node_s or 0.0 for e in world.store.evictions()), restarted(world, jobs)
 
-    at_once, gone = lost()
+    together, gone = lost()
     assert gone == {"n1a", "n2a"}
     turns_alone(monkeypatch)
     by_turns, gone = lost()
-    assert at_once < by_turns
+    assert together < by_turns
     assert "n2a" not in gone
 
 

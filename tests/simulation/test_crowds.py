@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,9 @@ from tests.simulation.world import World
 class Counting(EvictionDP):
     solved = 0
 
-    def solve(self, problem: EvictionProblem) -> Curve:
+    def decide(self, problem: EvictionProblem, *given: Any, **named: Any) -> Curve:
         self.solved += 1
-        return super().solve(problem)
+        return super().decide(problem, *given, **named)
 
 
 @pytest.fixture
@@ -84,7 +85,6 @@ def test_few_are_solved_for_alone_as_before(crowded: tuple[World, Counting]) -> 
     [eviction] = world.store.evictions()
     assert eviction.preemptor.job_id == only
     assert eviction.plan.curve.planner == "eviction-dp"
-    assert len(eviction.plan.curve.points) > 1
     assert planner.solved > 0
 
 

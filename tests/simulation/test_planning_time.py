@@ -33,10 +33,10 @@ class SlowPlanner(EvictionDP):
         self.clock = clock
         self.solved = 0
 
-    def solve(self, problem: EvictionProblem) -> Curve:
+    def decide(self, problem: EvictionProblem, *given: Any, **named: Any) -> Curve:
         self.solved += 1
         self.clock.worked_s += A_SOLUTION_S
-        return super().solve(problem)
+        return super().decide(problem, *given, **named)
 
 
 class Stopwatch(ManualClock):

@@ -94,11 +94,11 @@ class FailsFor(EvictionDP):
         super().__init__()
         self.failed = 0
 
-    def solve(self, problem: EvictionProblem) -> Curve:
+    def decide(self, problem: EvictionProblem, *given: Any, **named: Any) -> Curve:
         if problem.waiting_nodes == 1:
             self.failed += 1
             raise ZeroDivisionError("no room today")
-        return super().solve(problem)
+        return super().decide(problem, *given, **named)
 
 
 def test_a_planner_that_fails_for_one_job_plans_for_the_others(world: World) -> None:

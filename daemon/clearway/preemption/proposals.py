@@ -156,7 +156,8 @@ class Proposals:
         if plan is None:
             self._put_aside(e, aged, context)
             return False
-        self.replace_plan(e, plan, context)
+        # Between two cycles it may age again: what was to be asked about may be so no more.
+        self._begin_if_allowed(self.replace_plan(e, plan, context), context)
         return True
 
     def _same_again(self, e: Eviction, context: CycleContext) -> Plan | None:
