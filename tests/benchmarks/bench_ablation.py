@@ -2,9 +2,10 @@
 
 Run from the repository's root as ``python -m tests.benchmarks.bench_ablation [whole] [large] [shared] [crowds]``; it
 prints a table of each kind of problem. ``--second``: in steps of one second, whatever the daemon's default is.
-``--patient``: crowds have ten seconds instead of what a cycle has. Seconds are of processor time, in sum over the
-problems of a column. What takes longer than ``LONGEST_S`` for one problem is stopped, and counts as failed, as does
-what refuses a problem. A crowd fails when not all of it are served in one cycle; what it loses is then left out.
+``--patient``: crowds have ten seconds instead of what a cycle has. ``--markdown``: as the documentation has it. Seconds
+are of processor time, in sum over the problems of a column. What takes longer than ``LONGEST_S`` for one problem is
+stopped, and counts as failed, as does what refuses a problem. A crowd fails when not all of it are served in one cycle;
+what it loses is then left out.
 
 A part is taken out by putting something in the place of one name of a module. The tables of these names below are all
 that has to change with the planners; a name that is gone is told of as gone.
@@ -53,11 +54,10 @@ def _none(*_: Any, **__: Any) -> None:
     return None
 
 
-def _every_job(relaxation: Any, picks: Any, part: Any) -> Any:
+def _every_column(relaxed: Any, _cost: float) -> Any:
     import numpy as np
 
-    alive = relaxation.owners[picks]
-    return np.unique(alive) if part.missing > 0 else alive[:0]
+    return np.ones(len(relaxed.program.upper), dtype=bool)
 
 
 def _each_alone(requests: Any, *_: Any) -> Any:
@@ -68,95 +68,56 @@ def _all_ways(ways: Any) -> Any:
     return tuple(sorted(ways, key=lambda way: (way.order, way.lost, way.steps)))
 
 
-def _one_program(_planner: Any, problem: Any) -> Any:
-    """The plan of the last deadline alone, by the joint program of one request."""
-    from clearway.model.plan import Curve, CurvePoint, PlannedAction
-    from clearway.planning.joint.requests import Request
+def _by_program(requests: Any, seconds_left: Any) -> Any:
+    """As ``plan_together``, by the program over all candidates and nodes."""
     from clearway.planning.joint.several import by_program
 
-    best = by_program([Request("u", problem.nodes_needed, problem, ())], lambda: 60.0)
-    if best is None or not best.allocations:
-        return Curve("program", (CurvePoint(problem.max_delay_s, feasible=False),), exact=best is not None)
-    (given,) = best.allocations
-    actions = tuple(
-        PlannedAction(job_id, option.action, option.lost_work_node_s, int(option.checkpoint_s), int(option.ready_s))
-        for job_id, option in (*given.leaving, *given.ending)
-    )
-    lost = sum(option.lost_work_node_s for _, option in given.leaving)
-    point = CurvePoint(problem.max_delay_s, True, lost, 0, problem.nodes_needed, actions)
-    return Curve("program", (point,), exact=best.proven)
-
-
-def _joint_program(requests: Any, *more: Any, **_: Any) -> Any:
-    """For ``plan_together`` and ``at_once`` alike."""
-    from clearway.planning.joint.requests import JointPlan
-    from clearway.planning.joint.several import by_program, gap_of
-
-    whole = len(more) == 2  # with a planner
-    best = by_program(requests, more[-1])
-    if not whole:
-        return best
-    return (
-        JointPlan((), 1.0) if best is None else JointPlan(best.allocations, gap_of(best.allocations, best.least_node_s))
-    )
+    return by_program(requests, seconds_left)
 
 
 _DP = f"{_PLANNING}.dp.eviction_dp"
-_SEVERAL = f"{_PLANNING}.joint.several"
-_UNDER_TEST = "tests.benchmarks.planner_under_test"
+_BOUNDS = f"{_PLANNING}.bounds"
+_JOINT = f"{_PLANNING}.joint"
+_SEVERAL = f"{_JOINT}.several"
+_ALL = 1e18  # as a share of the bound: every column is in doubt
 NOTHING = Switch("(all there is)", {})
 
 WHOLE = (
     NOTHING,
-    Switch("bounds/* (core, stages, relaxation)", {f"{_DP}._by_core": _none}),
-    Switch("... used wherever they can be", {f"{_DP}.CORE_CELLS": 0}),
-    Switch("bounds/alike", {f"{_PLANNING}.bounds.core.first_alike": _every_job}),
-    Switch("bounds/stages: deadlines in parts", {f"{_PLANNING}.bounds.stages._PIECES": 1}),
-    Switch("bounds/stages: better prices", {f"{_PLANNING}.bounds.stages._REFINEMENTS": 0}),
-    Switch("formulation/superfluous, of jobs", {f"{_DP}.without_superfluous_jobs": _same}),
+    Switch("bounds as a whole (core, stages, relaxation)", {f"{_DP}._by_bounds": _none}),
+    Switch("bounds/relaxation: prices of a node and of a step", {f"{_BOUNDS}.relaxation.Relaxation.pair": _none}),
+    Switch("bounds/stages: deadlines in parts", {f"{_BOUNDS}.stages._PIECES": 1}),
     Switch(
-        "formulation/superfluous",
-        {f"{_DP}.without_superfluous_jobs": _same, f"{_DP}.without_superfluous": lambda items, *_: list(items)},
+        "bounds/stages: better prices",
+        {f"{_BOUNDS}.stages._REFINEMENTS": 0, f"{_BOUNDS}.stages._REFINEMENTS_OF_MANY": 0},
     ),
-    Switch(
-        "superfluous and bounds",
-        {
-            f"{_DP}.without_superfluous_jobs": _same,
-            f"{_DP}.without_superfluous": lambda items, *_: list(items),
-            f"{_DP}._by_core": _none,
-        },
-    ),
+    Switch("bounds/core: larger trials", {f"{_BOUNDS}.core.FEW_CELLS": 10**18}),
+    Switch("the choice between tables and bounds", {f"{_DP}.CORE_CELLS": 0}),
     Switch("formulation/windows: dominated ways", {f"{_PLANNING}.formulation.windows._undominated": _all_ways}),
 )
 
 SHARED = (
     NOTHING,
-    Switch("bounds/programs, shared_program", {f"{_DP}.programs_fit": lambda _: False}),
-    Switch("group_sweep before bounds", {f"{_DP}.FEW_CLASSES": -1}),
-    Switch("shared_core before group_sweep", {f"{_DP}.FEW_CLASSES": 10**9}),
+    Switch("joint/reduced_cost, of lost work", {f"{_JOINT}.reduced_cost.DOUBT": _ALL}),
+    Switch("joint/reduced_cost, of the other keys", {f"{_JOINT}.reduced_cost.Relaxed.differing": _every_column}),
+    Switch(
+        "joint/reduced_cost",
+        {f"{_JOINT}.reduced_cost.DOUBT": _ALL, f"{_JOINT}.reduced_cost.Relaxed.differing": _every_column},
+    ),
     Switch("partial_nodes: resources that decide", {f"{_PLANNING}.formulation.partial_nodes._deciding": list}),
-    Switch("formulation/windows: dominated ways", {f"{_PLANNING}.formulation.windows._undominated": _all_ways}),
     Switch("loss-per-node-prune beside", {f"{_DP}._no_worse": _same}),
-    Switch("all of it: one program instead", {f"{_DP}.EvictionDP.solve": _one_program}),
 )
 
 CROWDS = (
     NOTHING,
     Switch("joint/phases", {f"{_SEVERAL}.by_phases": _none}),
     Switch("joint/parts, parts_program", {f"{_SEVERAL}.by_parts": _none}),
-    Switch("joint/deciding", {f"{_PLANNING}.joint.parts.deciding": list}),
-    Switch("bounds/used_columns", {f"{_PLANNING}.joint.parts_program.over_used": _none}),
-    Switch("joint/cheapest_nodes", {f"{_SEVERAL}.with_the_cheapest_nodes": list}),
-    Switch(
-        "joint/parts and cheapest_nodes", {f"{_SEVERAL}.by_parts": _none, f"{_SEVERAL}.with_the_cheapest_nodes": list}
-    ),
+    Switch("joint/reduced_cost: columns that are used", {f"{_JOINT}.parts_program.over_used": _none}),
+    Switch("joint/reduced_cost: columns in doubt", {f"{_JOINT}.reduced_cost.DOUBT": _ALL}),
     Switch("joint/alike, in several", {f"{_SEVERAL}.groups_of": _each_alone}),
-    Switch("joint/alike, in parts", {f"{_PLANNING}.joint.parts.groups_of": _each_alone}),
-    Switch("joint/sequential", {f"{_SEVERAL}.in_turn": lambda *_: ()}),
-    Switch(
-        "all of it: one joint program instead",
-        {f"{_UNDER_TEST}.plan_together": _joint_program, f"{_UNDER_TEST}.at_once": _joint_program},
-    ),
+    Switch("joint/alike, in parts", {f"{_JOINT}.parts.groups_of": _each_alone}),
+    Switch("joint/program beside parts", {f"{_SEVERAL}.by_program": _none}),
+    Switch("all of it: one program instead", {"tests.benchmarks.planner_under_test.plan_together": _by_program}),
 )
 
 
@@ -263,15 +224,34 @@ def measured(switch: Switch, problems: Iterable[Posed | Crowd], stored: Mapping[
     return line
 
 
-def table_of(title: str, switches: Sequence[Switch], problems: Sequence[Posed | Crowd]) -> Table:
+Lines = Sequence[tuple[str, Line | None]]
+
+
+def lines_of(switches: Sequence[Switch], problems: Sequence[Posed | Crowd]) -> Lines:
     stored = read_stored()
     absent = [each.name for each in problems if each.key not in stored]
     assert not absent, f"run python -m tests.benchmarks.best_known first: {absent}"
     lines = []
     for switch in switches:
         lines.append((switch.part, measured(switch, problems, stored)))
-        part, line = lines[-1]
-        print(part, line, flush=True)
+        print(*lines[-1], file=sys.stderr, flush=True)
+    return lines
+
+
+def markdown_of(lines: Lines) -> str:
+    """A table for the documentation; ``lost / best`` and seconds leave out what failed."""
+    rows = ["| without | problems | failed | lost / best | exact | wrong | seconds |", "|---|--:|--:|--:|--:|--:|--:|"]
+    for part, line in lines:
+        if line is None:
+            rows.append(f"| {part} | gone | | | | | |")
+            continue
+        lost = f"{ratio(line.lost_node_s, line.best_node_s):.4f}" if line.failed < line.problems else ""
+        seconds = f"{sum(line.seconds.values()):.1f}"
+        rows.append(f"| {part} | {line.problems} | {line.failed} | {lost} | {line.exact} | {line.wrong} | {seconds} |")
+    return "\n".join(rows)
+
+
+def table_of(title: str, lines: Lines) -> Table:
     columns = list(dict.fromkeys(name for _, line in lines if line for name in line.seconds))
     table = Table(title=title, title_justify="left")
     headings = ["without", "problems", "failed", "lost", "lost / best", "exact", "wrong", "served", "gap"]
@@ -333,7 +313,11 @@ def main(words: Sequence[str]) -> None:
     for kind in [word for word in words if word in KINDS] or KINDS:
         switches, problems = KINDS[kind]
         steps = "in steps of a second" if "--second" in words else "in the daemon's steps"
-        Console(width=220).print(table_of(f"{kind}, {steps}", switches, problems()))
+        lines = lines_of(switches, problems())
+        if "--markdown" in words:
+            print(f"{kind}, {steps}\n\n{markdown_of(lines)}\n", flush=True)
+        else:
+            Console(width=220).print(table_of(f"{kind}, {steps}", lines))
 
 
 if __name__ == "__main__":

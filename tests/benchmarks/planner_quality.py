@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clearway.planning.joint.milp import Milp
-
 from clearway.model.plan import Curve
 from clearway.planning.base import Planner
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, UJFB, YOUNGEST_FIRST, YOUNGEST_PRUNE
 from clearway_lab.baselines import Greedy, WeightedCost
 from tests.benchmarks.trace_problems import FOLDER, MACHINES, Drawn, draw, read
+from tests.oracle.milp import AsProgram
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/explanation/planner-quality.md"
@@ -93,7 +92,7 @@ class Quality:
                         entry.optimum_node_s += best
 
     def check_by_highs(self, drawn: Drawn) -> None:
-        found, expected = Milp().solve(drawn.known), EvictionDP().solve(drawn.known)
+        found, expected = AsProgram().solve(drawn.known), EvictionDP().solve(drawn.known)
         assert found.exact
         assert lost_by_delay(drawn, found) == lost_by_delay(drawn, expected)
         self.checked_by_highs += 1

@@ -1,16 +1,12 @@
-"""Plans that are beyond doubt, beside exact curves; and needs that never decide, beside all sets of jobs that leave."""
+"""Plans that are beyond doubt, beside exact curves."""
 
 from __future__ import annotations
-
-from itertools import combinations
 
 import pytest
 
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.planning.formulation.beyond_doubt import any_plan
 from clearway.planning.formulation.partial_nodes import serving
-from clearway.planning.joint.deciding import deciding
-from clearway.planning.joint.requests import Request
 from tests.oracle.many import seeds
 from tests.oracle.problems import TIMES
 from tests.oracle.test_several_needs import SHAPES, requests_of
@@ -49,30 +45,3 @@ def test_most_plans_that_need_no_checkpoint_are_beyond_doubt() -> None:
             at_once += first.feasible
             known += any_plan(request.problem) is not None
     assert at_once >= known >= 0.95 * at_once > 20, "those that need a job to be suspended are not among them"
-
-
-@pytest.mark.parametrize("block", range(BLOCKS))
-@pytest.mark.parametrize("shape", SHAPES)
-def test_needs_that_never_decide_change_no_node(shape: str, block: int) -> None:
-    for seed in seeds(SHAPES, shape, block, IN_A_TEST):
-        requests = requests_of(seed)
-        for request, less in zip(requests, deciding(requests), strict=True):
-            if request.problem.needs is None:
-                assert less == request
-                continue
-            assert less.problem.needs is not None
-            ids = [each.job_id for each in request.problem.candidates]
-            for number in range(len(ids) + 1):
-                for gone in combinations(ids, number):
-                    assert serving(less.problem, gone) == serving(request.problem, gone), (seed, gone)
-
-
-def test_some_needs_never_decide() -> None:
-    both = [pair for seed in range(100) for pair in _with_less(seed)]
-    fewer = [each for each, less in both if each.problem.needs != less.problem.needs]
-    assert len(both) > len(fewer) > 10
-
-
-def _with_less(seed: int) -> list[tuple[Request, Request]]:
-    requests = requests_of(seed)
-    return list(zip(requests, deciding(requests), strict=True))

@@ -9,8 +9,8 @@ import pytest
 
 from clearway.planning.joint.parts import SPARE, by_parts
 from clearway.planning.joint.parts_program import PhaseProgram, Priced
-from clearway.planning.joint.requests import Allocation, JointPlan, Request
-from clearway.planning.joint.several import at_once, by_program, unserved
+from clearway.planning.joint.requests import Allocation, Request
+from clearway.planning.joint.several import by_program, plan_together
 from tests.benchmarks.shared import shared_problem
 from tests.oracle.many import seeds
 from tests.oracle.problems import TIMES
@@ -21,7 +21,7 @@ BLOCKS, IN_A_TEST = TIMES, 40
 
 
 def lost(plan: tuple[Allocation, ...]) -> float:
-    return JointPlan(plan, 0.0).cost.lost_work_node_s
+    return float(cost_of(plan)[0])
 
 
 def several_alike(seed: int) -> list[Request]:
@@ -131,32 +131,10 @@ def test_without_time_there_is_none() -> None:
     assert all(by_parts(requests_of(seed), lambda: 0.0) is None for seed in range(40))
 
 
-def test_in_a_hurry_as_many_are_served_at_little_more() -> None:
-    """The way for few requests where there is no time for their curves."""
-    dearer = compared = 0
-    for seed in range(120):
-        requests = requests_of(seed)
-        if any(request.problem.needs is None for request in requests):
-            continue
-        found, every = at_once(requests, endless, in_a_hurry=True), by_program(requests, endless)
-        assert found is not None
-        assert every is not None
-        check(requests, found.allocations)
-        assert not found.later
-        order = [request.job_id for request in requests]
-        served, most = (unserved(JointPlan(each.allocations, 0.0).served, order) for each in (found, every))
-        assert served == most, seed
-        assert cost_of(found.allocations) >= cost_of(every.allocations), seed
-        dearer += cost_of(found.allocations) > cost_of(every.allocations)
-        compared += 1
-    assert compared >= 50
-    assert dearer * 10 <= compared
-
-
 def test_large_clusters_have_a_bound() -> None:
     problem = shared_problem(1, machine_nodes=100, jobs=300, needed=1, gpus=4)
     requests = [Request(f"u{number:02d}", 1, problem, ()) for number in range(15)]
-    found = at_once(requests, endless)
+    found = plan_together(requests, endless)
     assert found is not None
     check(requests, found.allocations)
     assert len(found.allocations) == len(requests)

@@ -1,4 +1,4 @@
-"""Programs decided over the columns that their relaxation leaves in doubt: as good as HiGHS on all columns."""
+"""Programs decided where their relaxations leave doubt, or over what these use: beside HiGHS on all columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csc_array
 
 from clearway.planning.joint import reduced_cost
-from clearway.planning.joint.reduced_cost import Program, relaxed
+from clearway.planning.joint.reduced_cost import Program, over_used, relaxed
 from tests.oracle.problems import TIMES
 
 CASES = 150 * TIMES
@@ -37,14 +37,15 @@ def exact(it: Program) -> float:
 
 
 @pytest.mark.parametrize("doubt", [0.0, 0.01, 0.3])
+@pytest.mark.parametrize("gap", [0.0, 0.1])
 def test_a_solution_is_found_where_there_is_one_and_no_better_one_beyond_its_bound(
-    monkeypatch: pytest.MonkeyPatch, doubt: float
+    monkeypatch: pytest.MonkeyPatch, doubt: float, gap: float
 ) -> None:
     monkeypatch.setattr(reduced_cost, "DOUBT", doubt)
     solvable = 0
     for seed in range(CASES):
         it = program(seed)
-        found, best = relaxed(it, inf).solved(lambda: inf), exact(it)
+        found, best = relaxed(it, inf).solved(lambda: inf, gap), exact(it)
         assert not found.cut_short, seed
         assert found.least <= best + 1e-6 or best == inf, seed
         assert (found.values is None) == (best == inf), seed
@@ -55,6 +56,30 @@ def test_a_solution_is_found_where_there_is_one_and_no_better_one_beyond_its_bou
         costs = float(it.cost @ found.values)
         assert np.all(it.matrix @ found.values <= it.most + 1e-6), seed
         assert np.array_equal(found.values[it.whole], np.round(found.values[it.whole])), seed
-        assert best - 1e-6 <= costs <= best + 1e-6, seed
-        assert costs <= found.least + 1e-6, seed
+        assert best - 1e-6 <= costs, seed
+        assert costs * (1 - gap) <= best + 1e-6, seed
+        assert costs * (1 - gap) <= found.least + 1e-6, seed
     assert 0.3 * CASES < solvable < CASES
+
+
+@pytest.mark.parametrize(("gap", "most_gap"), [(0.0, 0.0), (0.02, 0.1), (0.1, 0.5)])
+def test_a_solution_over_the_used_columns_costs_no_more_than_it_says(gap: float, most_gap: float) -> None:
+    found_any = solvable = 0
+    for seed in range(CASES):
+        it = program(seed)
+        found, best = over_used(it, gap, most_gap, lambda: inf), exact(it)
+        solvable += best < inf
+        if found is None:
+            continue
+        found_any += 1
+        assert found.values is not None, seed
+        assert not found.cut_short, seed
+        assert found.least <= best + 1e-6, seed
+        costs = float(it.cost @ found.values)
+        assert np.all(it.matrix @ found.values <= it.most + 1e-6), seed
+        assert np.all((found.values >= 0) & (found.values <= it.upper)), seed
+        assert np.array_equal(found.values[it.whole], np.round(found.values[it.whole])), seed
+        assert best - 1e-6 <= costs, seed
+        assert costs * (1 - most_gap) <= found.least + 1e-6, seed
+    assert found_any <= solvable
+    assert found_any >= {0.0: 0.05, 0.1: 0.4, 0.5: 0.8}[most_gap] * solvable

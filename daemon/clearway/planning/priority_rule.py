@@ -54,43 +54,70 @@ class Rule(PlainPlanner):
         keys = {rank: self.key(contest.candidates[rank], ways) for rank, ways in in_time.items() if ways}
         order = sorted(keys, key=lambda rank: (keys[rank], rank))
 
-        def until_enough(order: Sequence[int]) -> list[Way]:
-            taken: list[Way] = []
-            left = deadline
-            for rank in order:
-                if count.freed >= window.missing:
-                    break
-                ways = [way for way in in_time[rank] if way.steps <= left]
-                if ways:
-                    taken.append(min(ways, key=self._preference))
-                    left -= taken[-1].steps
-                    count.leave(rank)
-            return taken
-
-        taken = until_enough(order)
-        for _ in range(self.again if count.freed >= window.missing else 0):
+        search = _Search(window.missing, deadline, count, in_time, self._preference)
+        taken = search.until_enough(order)
+        for _ in range(self.again if search.enough else 0):
             if len(taken) < 2:
                 break
-            *others, last = [way.rank for way in taken]
-            others.sort(key=lambda rank: -contest.candidates[rank].nodes)
-            order = [last, *others, *[rank for rank in order if rank != last and rank not in others]]
+            order = _reordered(order, taken, contest)
             for way in taken:
                 count.leave_not(way.rank)
-            taken = until_enough(order)
-        if count.freed < window.missing:
+            taken = search.until_enough(order)
+        if not search.enough:
             return None
-        for way in reversed(taken if self.prune else ()):
-            count.leave_not(way.rank)
-            if count.freed >= window.missing:
-                taken.remove(way)
-            else:
-                count.leave(way.rank)
+        if self.prune:
+            search.prune(taken)
         return Taken.of([way for way in taken if count.frees(way.rank)], count.freed)
 
     def _preference(self, way: Way) -> tuple[int, ...]:
         wanted = [ACTION_ORDER[action] for action in self.prefer]
         place = wanted.index(way.order) if way.order in wanted else len(wanted)
         return (place, *by_cost(way))
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Of enough nodes for one deadline; ``count`` is told of every job that leaves."""
+
+    missing: int
+    deadline: int
+    count: NodeCount
+    in_time: Mapping[int, Sequence[Way]]
+    preference: Callable[[Way], tuple[int, ...]]
+
+    @property
+    def enough(self) -> bool:
+        return self.count.freed >= self.missing
+
+    def until_enough(self, order: Sequence[int]) -> list[Way]:
+        """The ways of the jobs that leave."""
+        taken: list[Way] = []
+        left = self.deadline
+        for rank in order:
+            if self.enough:
+                break
+            ways = [way for way in self.in_time[rank] if way.steps <= left]
+            if ways:
+                taken.append(min(ways, key=self.preference))
+                left -= taken[-1].steps
+                self.count.leave(rank)
+        return taken
+
+    def prune(self, taken: list[Way]) -> None:
+        """Spares the jobs without which the others free enough, the last one first."""
+        for way in reversed(taken):
+            self.count.leave_not(way.rank)
+            if self.enough:
+                taken.remove(way)
+            else:
+                self.count.leave(way.rank)
+
+
+def _reordered(order: Sequence[int], taken: Sequence[Way], contest: Contest) -> list[int]:
+    """The job that was taken last, the others that were taken, most nodes first, and the rest."""
+    *others, last = [way.rank for way in taken]
+    others.sort(key=lambda rank: -contest.candidates[rank].nodes)
+    return [last, *others, *[rank for rank in order if rank != last and rank not in others]]
 
 
 def by_cost(way: Way) -> tuple[int, int, int, int]:

@@ -203,12 +203,7 @@ def placement_nodes(
     the order of those that serve at once.
     """
     needs = problem.needs or Needs()
-    rank = {name: (0, place, name) for place, name in enumerate(first)}
-    for candidate in problem.candidates:
-        if candidate.job_id in leaving:
-            for name in candidate.node_names:
-                if name not in first:
-                    rank[name] = max(rank.get(name, (0, 0, name)), (1, leaving[candidate.job_id], name))
+    rank = _when_free(problem, leaving, first)
     serves = {node.name for node in serving(problem, leaving.keys()) if node.pool is None}
     order = {name: (name not in needs.required_nodes, *rank.get(name, (0, 0, name))) for name in serves}
     able = ([node.name for node in place if node.name in serves] for place in places_of(problem.nodes, needs, nodes))
@@ -216,6 +211,18 @@ def placement_nodes(
     required = set(needs.required_nodes) - {node.name for node in problem.pools}
     rows = [row for row in rows if required <= set(row)]
     return min(rows, key=lambda row: sorted((order[name] for name in row), reverse=True), default=[])
+
+
+def _when_free(
+    problem: EvictionProblem, leaving: Mapping[str, int], first: Sequence[str]
+) -> dict[str, tuple[int, int, str]]:
+    """The order of nodes: those that serve at once, then by the highest rank of a job that leaves them."""
+    rank = {name: (0, place, name) for place, name in enumerate(first)}
+    going = [each for each in problem.candidates if each.job_id in leaving]
+    for candidate in going:
+        for name in set(candidate.node_names).difference(first):
+            rank[name] = max(rank.get(name, (0, 0, name)), (1, leaving[candidate.job_id], name))
+    return rank
 
 
 def takes_parts(problem: EvictionProblem) -> bool:
@@ -248,19 +255,24 @@ def _part_without_gpus(
     Slurm does not tell of ``--threads-per-core`` and ``--ntasks-per-core``: where cores have several threads, every
     processor that the job asks for counts as a core.
     """
-    if job.exclusive or _in_doubt(job):
+    if _in_doubt(job):
         return None
     memory_counts = shares_memory(snapshot.nodes)
     # ``--mem=0`` is all that a node has, and told as the memory of some node.
     if memory_counts and not 0 < job.memory_mib < min(node.memory_mib for node in snapshot.nodes):
         return None
-    nodes = [snapshot.node_by_name[name] for name in eligible]
-    nodes = [node for node in nodes if node.cpus >= job.even_cpus]
-    per_core = max((node.cpus_per_core for node in nodes), default=1)
+    nodes = [node for name in eligible if (node := snapshot.node_by_name[name]).cpus >= job.even_cpus]
+    per_core = max([node.cpus_per_core for node in nodes], default=1)
     part = Amounts(job.even_cpus * per_core, job.memory_mib * per_core if memory_counts else 0)
-    if any(node.cpus < part.cores or node.memory_mib < part.memory_mib for node in nodes):
+    if not _each_holds(nodes, part):
         return None  # what may be too much for a node is not asked of it
-    return part if any(node.cpus > part.cores and (several or in_parts(node, snapshot)) for node in nodes) else None
+    roomy = [node for node in nodes if node.cpus > part.cores]
+    shared = bool(roomy) if several else any(in_parts(node, snapshot) for node in roomy)
+    return part if shared else None
+
+
+def _each_holds(nodes: Iterable[Node], part: Amounts) -> bool:
+    return all(node.cpus >= part.cores and node.memory_mib >= part.memory_mib for node in nodes)
 
 
 def _in_doubt(job: Job) -> bool:
@@ -268,8 +280,10 @@ def _in_doubt(job: Job) -> bool:
 
     Of a job in several partitions Slurm tells for one of them whether nodes are shared there.
     """
+    if job.exclusive or not job.even_cpus:
+        return True
     uneven = job.even_cpus * job.num_nodes != job.cpus or job.cpus_per_node > job.even_cpus
-    return not job.even_cpus or uneven or len(job.partitions) > 1 or job.gpus is None or bool(job.gres)
+    return uneven or len(job.partitions) > 1 or job.gpus is None or bool(job.gres)
 
 
 def _held(node: Node, jobs: Sequence[Job], staying: Collection[str], *, whole: bool) -> dict[str, Amounts]:

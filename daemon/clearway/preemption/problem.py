@@ -164,22 +164,24 @@ def _ground(
     alone = (job.job_id, preemptor.tasks) if job.licenses or preemptor.tasks > 1 else None
     kind = ("ground", *ways, eligible, needs, under_way.promised, alone)
     return survey.once(
-        kind, lambda: _found_ground(preemptor, context, needs, eligible, leaving, eternal, jobs, survey, ways)
+        kind, lambda: _found_ground(preemptor, context, _Asked(needs, eligible, leaving, eternal, jobs, ways), survey)
     )
 
 
-def _found_ground(
-    preemptor: Preemptor,
-    context: PlanningContext,
-    needs: Needs | None,
-    eligible: frozenset[str],
-    leaving: frozenset[str],
-    eternal: frozenset[str],
-    jobs: JobOptions,
-    survey: Survey,
-    ways: tuple[Hashable, ...],
-) -> _Ground:
-    """``ways``: what names the jobs' options."""
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a preemptor needs, the nodes it could run on, and what the jobs there may do."""
+
+    needs: Needs | None
+    eligible: frozenset[str]
+    leaving: frozenset[str]
+    eternal: frozenset[str]
+    jobs: JobOptions
+    ways: tuple[Hashable, ...]  # what names the jobs' options in the survey
+
+
+def _found_ground(preemptor: Preemptor, context: PlanningContext, asks: _Asked, survey: Survey) -> _Ground:
+    needs, eligible, leaving, jobs, ways = asks.needs, asks.eligible, asks.leaving, asks.jobs, asks.ways
     snapshot, by_id, now = context.snapshot, context.snapshot.job_by_id, context.now
     licenses = pools(preemptor.job, snapshot, context.under_way, leaving, jobs.options.keys())
     nodes: tuple[NodeResources, ...] = ()
@@ -221,7 +223,7 @@ def _found_ground(
         jobs,
         leaving,
         survey.once(("likely", *ways), likely),
-        eternal,
+        asks.eternal,
     )
 
 

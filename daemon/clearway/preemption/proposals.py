@@ -156,7 +156,7 @@ class Proposals:
         if plan is None:
             self._put_aside(e, aged, context)
             return False
-        # Between two cycles it may age again: what was to be asked about may be so no more.
+        # Where there is nothing to ask any more it begins now: by the next cycle it may have aged again.
         self._begin_if_allowed(self.replace_plan(e, plan, context), context)
         return True
 

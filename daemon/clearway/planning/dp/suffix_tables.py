@@ -69,17 +69,14 @@ class SuffixTables:
         self.columns = _columns(widest, needed, least)
         every = [step for steps in items for step in steps]
         self.infinity = _beyond(items, [value for _, _, value in every])
-        self.tilt = tilt = self.infinity // rows + 1
+        self.tilt = self.infinity // rows + 1
         self._dtype = _dtype(4 * (self.infinity + rows))
-        costs = np.array([value + tilt * late if late < rows else 0 for late, _, value in every], self._dtype)
-        scalars = iter([costs[place, ...] for place in range(len(every))])  # numpy adds arrays the quickest
-        back = [[(nodes * rows + late, next(scalars), late) for late, nodes, _ in steps] for steps in items]
-        self._items = [[(cells, cost) for cells, cost, late in picks if late < rows] for picks in back]
+        self._items = self._offsets(items, every)
         cells = [rows * columns.width for columns in self.columns[:-1]]
         most = max(*widest, needed - self.columns[0].high) + 2
         self._block = self._block_size(cells, 2 * rows * most, needed)
         self._zero: Table = np.empty((most, rows), self._dtype)
-        self._zero[:] = np.array([tilt * row for row in range(rows)], self._dtype)
+        self._zero[:] = np.array([self.tilt * row for row in range(rows)], self._dtype)
         self._zero = self._zero.reshape(-1)
         self._infinite: Table = self._zero + self.infinity
         starts = range(0, len(items), self._block)
@@ -94,6 +91,14 @@ class SuffixTables:
             self._first_block = self._compute(start)
             if start:
                 self._kept[start] = self._first_block[0].copy()
+
+    def _offsets(self, items: Sequence[Sequence[Step]], every: Sequence[Step]) -> list[list[tuple[int, Table]]]:
+        """Of each item's picks that are in time: how many cells back, and what is added; ``every`` pick in a row."""
+        rows, tilt = self.rows, self.tilt
+        costs = np.array([value + tilt * late if late < rows else 0 for late, _, value in every], self._dtype)
+        scalars = iter([costs[place, ...] for place in range(len(every))])  # numpy adds arrays the quickest
+        back = [[(nodes * rows + late, next(scalars), late) for late, nodes, _ in steps] for steps in items]
+        return [[(cells, cost) for cells, cost, late in picks if late < rows] for picks in back]
 
     def values(self, needed: int) -> list[int]:
         """The least value that frees so many nodes, for every row; to be read before ``blocks``."""

@@ -12,7 +12,7 @@ of which ``MOST_PLACES`` are tried. Where there are more, those with fewest jobs
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, islice
 from math import comb
@@ -66,32 +66,43 @@ def by_switch(nodes: Place) -> dict[str, tuple[NodeResources, ...]]:
     return {switch: tuple(row) for switch, row in found.items()}
 
 
+def with_feature(nodes: Place, names: Sequence[str]) -> list[Place]:
+    """The nodes that have each of these features."""
+    return [[node for node in nodes if name in node.features] for name in names]
+
+
 def places_of(nodes: Place, needs: Needs, count: int) -> Iterator[Place]:
     """The sets of nodes that may hold ``count`` nodes of the preemptor; pools are in none.
 
     A place may have nodes that cannot serve, but for those of rows it is not asked whether enough can.
     """
     nodes = [node for node in nodes if node.pool is None]
-    alike = [[node for node in nodes if name in node.features] for name in needs.same_feature]
-    for some in alike if needs.same_feature else [nodes]:
+    for some in with_feature(nodes, needs.same_feature) if needs.same_feature else [nodes]:
         if needs.contiguous:
             # Rows are counted among all nodes: one that has not the feature lies between its neighbours.
             names = {node.name for node in some}
-            for row in in_a_row(nodes, count, one_switch=needs.one_switch):
-                under = {node.switch for node in row}
-                few = not needs.switches or (len(under) <= needs.switches and "" not in under)
-                if few and names.issuperset(node.name for node in row):
-                    yield row
+            rows = in_a_row(nodes, count, one_switch=needs.one_switch)
+            yield from (row for row in rows if _fits(row, needs, names))
         elif needs.one_switch:
             yield from by_switch(some).values()
         elif needs.switches:
-            leaves = by_switch(some)
-            order = sorted(leaves, key=lambda switch: (-len(leaves[switch]), switch))
-            chosen = combinations(order, min(needs.switches, len(order)))
-            for switches in islice(chosen, MOST_PLACES):
-                yield tuple(node for switch in switches for node in leaves[switch])
+            yield from _under_some(by_switch(some), needs.switches)
         else:
             yield some
+
+
+def _fits(row: Place, needs: Needs, names: Collection[str]) -> bool:
+    """Whether it is of these nodes alone, and lies under no more switches than may be."""
+    under = {node.switch for node in row}
+    few = not needs.switches or (len(under) <= needs.switches and "" not in under)
+    return few and all(node.name in names for node in row)
+
+
+def _under_some(leaves: Mapping[str, Place], most: int) -> Iterator[Place]:
+    """The nodes of so many leaf switches, of the largest ones first."""
+    order = sorted(leaves, key=lambda switch: (-len(leaves[switch]), switch))
+    for switches in islice(combinations(order, min(most, len(order))), MOST_PLACES):
+        yield tuple(node for switch in switches for node in leaves[switch])
 
 
 def _too_many(problem: EvictionProblem, needs: Needs) -> bool:

@@ -61,7 +61,7 @@ def handed_out(allocations: Sequence[Allocation], groups: Sequence[Sequence[Requ
     """What each request of these groups is given of what its group was: allocations are named by their first."""
     members = {group[0].job_id: group for group in groups}
     holders = holders_of(group[0] for group in groups)
-    gone_for: dict[str, str] = {}  # job to the request that it leaves for
+    gone: set[str] = set()
     written_s = 0
     found: list[Allocation] = []
     for given in allocations:
@@ -69,21 +69,29 @@ def handed_out(allocations: Sequence[Allocation], groups: Sequence[Sequence[Requ
         order = _in_order(given, holders, ending)
         left = dict(given.leaving)
         group = members[given.job_id]
-        begin = 0
-        for request in group:
-            mine = order[begin : begin + request.nodes]
-            begin += request.nodes
-            jobs = sorted({job_id for name in mine for job_id in holders.get(name, ())})
+        for request, mine in _shares(group, order):
+            jobs = sorted(set[str]().union(*[holders.get(name, ()) for name in mine]))
             last = request is group[-1]  # what holds none of the nodes leaves for it
             leaving = [(job_id, left.pop(job_id)) for job_id in (sorted(left) if last else jobs) if job_id in left]
-            earlier = tuple([job_id for job_id in jobs if job_id in gone_for])
-            gone_for |= {job_id: request.job_id for job_id, _ in leaving}
+            earlier = tuple(sorted(gone.intersection(jobs)))
+            gone |= {job_id for job_id, _ in leaving}
             written_s += sum(ceil(option.checkpoint_s) for _, option in leaving)
-            ends = [(job_id, ending[job_id]) for job_id in jobs if job_id in ending]
-            done_s = max([written_s, *(ceil(option.ready_s) for _, option in ends)])
+            ends = tuple([(job_id, ending[job_id]) for job_id in jobs if job_id in ending])
             nodes = tuple(sorted(mine))
-            found.append(Allocation(request.job_id, tuple(leaving), tuple(ends), nodes, done_s, earlier))
+            found.append(Allocation(request.job_id, tuple(leaving), ends, nodes, _done_s(written_s, ends), earlier))
     return tuple(found)
+
+
+def _done_s(written_s: int, ends: Iterable[tuple[str, Option]]) -> int:
+    return max([written_s, *(ceil(option.ready_s) for _, option in ends)])
+
+
+def _shares(group: Sequence[Request], order: Sequence[str]) -> Iterable[tuple[Request, Sequence[str]]]:
+    """Each request's own part of the nodes."""
+    begin = 0
+    for request in group:
+        yield request, order[begin : begin + request.nodes]
+        begin += request.nodes
 
 
 def _in_order(given: Allocation, holders: Mapping[str, Iterable[str]], ending: Mapping[str, Option]) -> list[str]:

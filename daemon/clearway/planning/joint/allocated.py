@@ -1,5 +1,6 @@
 """From nodes that are given and jobs that have left to what each request is given."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, inf
 from typing import NamedTuple
@@ -58,9 +59,12 @@ def allocated(
             else:
                 first_user[job_id] = min(number, first_user.get(job_id, number))
                 depends_on[number].add(job_id)
+    leaving_for: dict[int, list[tuple[str, Option]]] = defaultdict(list)
+    for job_id, user in sorted(first_user.items()):
+        leaving_for[user].append((job_id, ways[job_id][0]))
     allocations, written_s = [], 0
     for number, request in enumerate(requests):
-        leaving = [(job_id, ways[job_id][0]) for job_id, user in sorted(first_user.items()) if user == number]
+        leaving = leaving_for[number]
         written_s += sum(ceil(option.checkpoint_s) for _, option in leaving)
         done_s = max([written_s, *(ceil(option.ready_s) for option in ending[number].values())])
         allocations.append(

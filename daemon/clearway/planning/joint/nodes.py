@@ -10,14 +10,14 @@ Cost: time in the number of (request, job, node) triples; for a request of conti
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from clearway.model.problem import NodeResources
 from clearway.planning.formulation.partial_nodes import Vector, all_must_leave, demands
-from clearway.planning.formulation.places import by_switch, places_of
+from clearway.planning.formulation.places import by_switch, places_of, with_feature
 from clearway.planning.joint.requests import Request, holders_of
 
 
@@ -142,24 +142,32 @@ class JointNodes:
         needs, nodes = request.problem.needs, request.problem.nodes
         if needs is None or not needs.together:
             return []
-        pools = frozenset(self._able(number, [node for node in nodes if node.pool is not None]))
+        pools = frozenset(self._able(number, request.problem.pools))
         if needs.contiguous or needs.one_switch:
-            count = max(1, request.nodes - len(pools))
-            rows = []
-            for place in places_of(nodes, needs, count):
-                able = self._able(number, place)
-                if able and not (needs.contiguous and len(able) < len(place)):
-                    rows.append(frozenset(able) | pools)
-            return [Choice(tuple(rows), 1)]
-        found = []
+            places = places_of(nodes, needs, max(1, request.nodes - len(pools)))
+            return [Choice(tuple(self._one_place(number, places, pools)), 1)]
         plain = [node for node in nodes if node.pool is None]
+        found = []
         if needs.switches:
-            under = [frozenset(self._able(number, some)) | pools for some in by_switch(plain).values()]
-            found.append(Choice(tuple(under), needs.switches))
+            found.append(self._of_sets(number, by_switch(plain).values(), pools, needs.switches))
         if needs.same_feature:
-            alike = [[node for node in plain if name in node.features] for name in needs.same_feature]
-            found.append(Choice(tuple(frozenset(self._able(number, some)) | pools for some in alike), 1))
+            found.append(self._of_sets(number, with_feature(plain, needs.same_feature), pools, 1))
         return found
+
+    def _one_place(
+        self, number: int, places: Iterable[Sequence[NodeResources]], pools: frozenset[int]
+    ) -> Iterable[frozenset[int]]:
+        needs = self._requests[number].problem.needs
+        for place in places:
+            able = self._able(number, place)
+            row = needs is not None and needs.contiguous
+            if able and not (row and len(able) < len(place)):
+                yield frozenset(able) | pools
+
+    def _of_sets(
+        self, number: int, sets: Iterable[Sequence[NodeResources]], pools: frozenset[int], most: int
+    ) -> Choice:
+        return Choice(tuple([frozenset(self._able(number, some)) | pools for some in sets]), most)
 
     def _able(self, number: int, nodes: Sequence[NodeResources]) -> list[int]:
         """The classes of those that can serve the request."""

@@ -13,9 +13,10 @@ earlier ones. Where time is up before there are prices, the plan goes without, o
 Cost: that of the program, and about 0.1 s for each phase.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import ceil, inf
+from math import inf
 
 from clearway.planning.joint.alike import as_one, divisible, groups_of, handed_out
 from clearway.planning.joint.allocated import Given, allocated
@@ -47,24 +48,34 @@ def by_parts(requests: Sequence[Request], seconds_left: Callable[[], float]) -> 
     kind_of = {each.job_id: kind for kind, group in enumerate(alike_ones) for each in group}
     left = list(requests)
     for _ in range(_TRIES):
-        asked = dict.fromkeys(sorted({kind_of[each.job_id] for each in left}), 0)
-        for each in left:
-            asked[kind_of[each.job_id]] += each.nodes
-        program = PhaseProgram(world, asked, int(max(each.problem.max_delay_s for each in left)))
+        program = PhaseProgram(world, _asked(left, kind_of), int(max(each.problem.max_delay_s for each in left)))
         priced = program.priced(lambda: seconds_left() / 2)
         if priced is not None:
-            groups = groups_of(left, max(2, MOST_GROUPS // len(kinds)))
-            plan = _plan(world, groups, priced, seconds_left)
-            if plan is None:
-                return Phased(None, priced.least_node_s)
-            reached, later = groups[: len(plan)], groups[len(plan) :]
-            waiting = frozenset(each.job_id for group in later for each in group)
-            return Phased(handed_out(plan, reached), 0.0 if later else priced.least_node_s, waiting)
+            return _phased(world, groups_of(left, max(2, MOST_GROUPS // len(kinds))), priced, seconds_left)
         missing = program.missing([(kind_of[each.job_id], each.nodes) for each in left], seconds_left)
         left = [each for each, nodes in zip(left, missing, strict=True) if nodes <= USED] if any(missing) else []
         if not left:
             break
     return None
+
+
+def _asked(requests: Sequence[Request], kind_of: Mapping[str, int]) -> dict[int, int]:
+    """The nodes that are asked for, by kind."""
+    asked = dict.fromkeys(sorted({kind_of[each.job_id] for each in requests}), 0)
+    for each in requests:
+        asked[kind_of[each.job_id]] += each.nodes
+    return asked
+
+
+def _phased(
+    world: World, groups: Sequence[Sequence[Request]], priced: Priced, seconds_left: Callable[[], float]
+) -> Phased:
+    plan = _plan(world, groups, priced, seconds_left)
+    if plan is None:
+        return Phased(None, priced.least_node_s)
+    reached, later = groups[: len(plan)], groups[len(plan) :]
+    waiting = frozenset(each.job_id for group in later for each in group)
+    return Phased(handed_out(plan, reached), 0.0 if later else priced.least_node_s, waiting)
 
 
 def _within(request: Request, delay_s: int) -> Request:
@@ -81,28 +92,39 @@ def _plan(
     state = Served()
     found_prices: _Found = {}
     given: list[Given] = []
-    for limit_s in sorted(set(limits)):
-        members = [number for number, own_s in enumerate(limits) if own_s == limit_s]
+    for limit_s, members in _phases(limits):
         asked = {kinds[number]: merged[number].nodes for number in members}
         second_node_s = priced.second_node_s if limit_s < limits[-1] else 0.0
-        prices = _prices(world, limit_s, priced, state)
-        most = SPARE if priced.used else SPARE + sum(asked.values())  # the same nodes may be the cheapest of all kinds
-        kept = priced.used.union(*[_cheapest(world, kind, prices, state, found_prices)[:most] for kind in asked])
+        kept = _kept(world, asked, priced, _prices(world, limit_s, priced, state), state, found_prices)
         program = PhaseProgram(world, asked, limit_s, state=state, kept=kept, second_node_s=second_node_s)
-        found = program.solve(seconds_left if given else _at_least(seconds_left), most_gap=ENOUGH if given else inf)
-        if found is None and given and program.cut_short:  # in the next cycle they may have more
-            merged = merged[: members[0]]
-            break
+        found = program.solve(*((seconds_left, ENOUGH) if given else (_at_least(seconds_left), inf)))
         if found is None:
-            return None
+            if not given or not program.cut_short:
+                return None
+            merged = merged[: members[0]]  # in the next cycle the others may have more
+            break
         leaving, nodes = found
-        state.gone |= {job_id: (option, members[0]) for job_id, option in leaving.items()}
-        state.written_s += sum(ceil(option.checkpoint_s) for option in leaving.values())
-        for kind, of, names in nodes:
-            number = next(each for each in members if kinds[each] == kind)
-            given.append(Given(number, names, of.asks[kind]))
-            state.nodes.update(names)
+        state.leave(leaving, members[0])
+        number_of = {kinds[number]: number for number in reversed(members)}
+        given += [Given(number_of[kind], names, of.asks[kind]) for kind, of, names in nodes]
+        state.nodes.update(*[names for _, _, names in nodes])
     return allocated(merged, limits[: len(merged)], given, state.gone)
+
+
+def _phases(limits: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """Each delay and the numbers of the groups within it, the shortest first."""
+    members: dict[int, list[int]] = defaultdict(list)
+    for number, limit_s in enumerate(limits):
+        members[limit_s].append(number)
+    return sorted(members.items())
+
+
+def _kept(
+    world: World, asked: Mapping[int, int], priced: Priced, prices: _Prices, state: Served, known: _Found
+) -> frozenset[str]:
+    """The nodes that a phase may use."""
+    most = SPARE if priced.used else SPARE + sum(asked.values())  # the same nodes may be the cheapest of all kinds
+    return priced.used.union(*[_cheapest(world, kind, prices, state, known)[:most] for kind in asked])
 
 
 def _at_least(seconds_left: Callable[[], float]) -> Callable[[], float]:

@@ -127,6 +127,11 @@ class Served:
     nodes: set[str] = field(default_factory=set)
     written_s: int = 0
 
+    def leave(self, ways: Mapping[str, Option], group: int) -> None:
+        """The jobs that leave for a phase that begins with this group."""
+        self.gone |= {job_id: (option, group) for job_id, option in ways.items()}
+        self.written_s += sum(ceil(option.checkpoint_s) for option in ways.values())
+
 
 class PhaseProgram:
     """The program of the nodes that some kinds ask for within one delay."""
@@ -145,11 +150,7 @@ class PhaseProgram:
         self._asked, self._whole = asked, kept is not None
         self.cut_short = False  # by a limit, in ``solve``
         state = state or Served()
-        self._classes: list[tuple[NodeClass, list[str]]] = []
-        for each in world.classes:
-            names = [name for name in each.names if name not in state.nodes and (kept is None or name in kept)]
-            if names and not asked.keys().isdisjoint(each.asks):
-                self._classes.append((each, names))
+        self._classes = _usable(world.classes, asked, state.nodes, kept)
         holders = {job_id for each, _ in self._classes for job_id in each.jobs}
         self._gone = {each for each in holders if each in state.gone or world.ends_s[each] <= limit_s}
         self._ways: list[tuple[str, Option]] = [
@@ -163,19 +164,22 @@ class PhaseProgram:
         self._give: list[tuple[int, int, int]] = []  # column, class and kind
         self._rows = _Rows()
         self._seconds = np.array([ceil(option.checkpoint_s) for _, option in self._ways], dtype=float)
-        taking = [(int(at), self._seconds[at]) for at in np.flatnonzero(self._seconds)]
-        self._rows.add(taking, limit_s - state.written_s)  # the first row
-        for columns in self._of_job.values():
-            self._rows.add([(column, 1.0) for column in columns], 1.0)
-        for number in range(len(self._classes)):
-            self._of_class(number)
-        for kind, nodes in asked.items():
-            self._rows.add([(column, -1.0) for column, _, of in self._give if of == kind], -float(nodes))
+        self._add_rows(limit_s - state.written_s)
         self._lost = np.zeros(len(self._upper))
         self._lost[: len(self._ways)] = [option.lost_work_node_s for _, option in self._ways]
         self._cost = self._lost.copy()
         less = [_LESS * (1 + option.return_node_s) for _, option in self._ways]
         self._cost[: len(self._ways)] += np.array(less) + (_LESS + second_node_s) * self._seconds
+
+    def _add_rows(self, seconds: float) -> None:
+        taking = [(int(at), self._seconds[at]) for at in np.flatnonzero(self._seconds)]
+        self._rows.add(taking, seconds)  # the first row
+        for columns in self._of_job.values():
+            self._rows.add([(column, 1.0) for column in columns], 1.0)
+        for number in range(len(self._classes)):
+            self._of_class(number)
+        for kind, nodes in self._asked.items():
+            self._rows.add([(column, -1.0) for column, _, of in self._give if of == kind], -float(nodes))
 
     def _column(self, upper: float, *, whole: bool = True) -> int:
         self._upper.append(upper)
@@ -292,7 +296,7 @@ class PhaseProgram:
         return [0.0] * len(requests) if found.status else found.x[width:].tolist()
 
     def solve(
-        self, seconds_left: Callable[[], float], *, most_gap: float = inf
+        self, seconds_left: Callable[[], float], most_gap: float = inf
     ) -> tuple[dict[str, Option], list[tuple[int, NodeClass, list[str]]]] | None:
         """The jobs that leave, and the kind, class and names of nodes that are given; None where nothing was found.
 
@@ -324,3 +328,14 @@ class PhaseProgram:
                 given.append((kind, self._classes[number][0], left[number][:count]))
                 del left[number][:count]
         return {self._ways[at][0]: self._ways[at][1] for at in np.flatnonzero(values[: len(self._ways)])}, given
+
+
+def _usable(
+    classes: Iterable[NodeClass], asked: Mapping[int, int], given: Collection[str], kept: Collection[str] | None
+) -> list[tuple[NodeClass, list[str]]]:
+    """The classes of which some nodes may still be given for what is asked, and these nodes."""
+    wanted = [each for each in classes if not asked.keys().isdisjoint(each.asks)]
+    left = [(each, [name for name in each.names if name not in given]) for each in wanted]
+    if kept is not None:
+        left = [(each, [name for name in names if name in kept]) for each, names in left]
+    return [(each, names) for each, names in left if names]

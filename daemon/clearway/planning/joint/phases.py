@@ -37,6 +37,7 @@ import numpy.typing as npt
 
 from clearway.model.problem import Action, Candidate, Option
 from clearway.planning.joint.alike import as_one, handed_out
+from clearway.planning.joint.allocated import ends_of
 from clearway.planning.joint.requests import Allocation, Request, holders_of
 
 if TYPE_CHECKING:
@@ -82,20 +83,9 @@ def by_phases(groups: Sequence[Sequence[Request]], seconds_left: Callable[[], fl
     A group has the shortest delay of its requests.
     """
     requests = [as_one(group) for group in groups]
-    first = requests[0]
-    alike = all(
-        each.problem.candidates == first.problem.candidates and each.free_nodes == first.free_nodes
-        for each in requests[1:]
-    )
-    holders = holders_of(requests[:1])
-    options = (option for each in first.problem.candidates for option in each.options)
-    if (
-        not alike
-        or any(each.problem.needs is not None for each in requests)
-        or any(len(jobs) > 1 for jobs in holders.values())
-        or any(option.action is Action.SUSPEND for option in options)
-    ):
+    if not _suited(requests):
         return None
+    first = requests[0]
     needed = np.cumsum([each.nodes for each in requests]) - len(first.free_nodes)
     shortest = [int(each.problem.max_delay_s) for each in requests]
     longest = [int(max(each.problem.max_delay_s for each in group)) for group in groups]
@@ -112,6 +102,20 @@ def by_phases(groups: Sequence[Sequence[Request]], seconds_left: Callable[[], fl
     if taken is None:
         return Phased(None, least)
     return Phased(handed_out(_allocations(columns, taken.tolist(), requests, shortest), groups), least)
+
+
+def _suited(requests: Sequence[Request]) -> bool:
+    """Whether all can use the same whole nodes, of which no two jobs share one, and no job is suspended."""
+    first = requests[0]
+    alike = all(
+        each.problem.candidates == first.problem.candidates and each.free_nodes == first.free_nodes
+        for each in requests[1:]
+    )
+    if not alike or any(each.problem.needs is not None for each in requests):
+        return False
+    options = (option for each in first.problem.candidates for option in each.options)
+    shared = any(len(jobs) > 1 for jobs in holders_of(requests[:1]).values())
+    return not shared and not any(option.action is Action.SUSPEND for option in options)
 
 
 def _columns(candidates: Sequence[Candidate], limits: Sequence[int]) -> _Columns:
@@ -281,25 +285,18 @@ def _allocations(
     """What each phase is given: a job leaves for the first one that uses a node of it, or not at all."""
     candidates = requests[0].problem.candidates
     leaves = {columns.options[at][0].job_id: (columns.options[at][1], int(columns.first[at])) for at in taken}
-    ends = {job.job_id: each for job in candidates for each in job.options if each.action is Action.END}
-    left = {job.job_id: list(job.node_names) for job in candidates if job.job_id in leaves or job.job_id in ends}
+    ends = ends_of(requests[:1])
+    left = {job.job_id: list(job.node_names) for job in candidates if job.job_id in {*leaves, *ends}}
     free, gone = list(requests[0].free_nodes), set[str]()
     found, written_s = [], 0
     for phase, request in enumerate(requests):
-        ready = [job_id for job_id in gone if left[job_id]]
-        going = [each for each, (_, first) in leaves.items() if each not in gone and first <= phase]
+        going = [each for each in leaves.keys() - gone if leaves[each][1] <= phase]
         ending = [each for each, end in ends.items() if end.ready_s <= limits[phase] and each not in {*gone, *going}]
-        ready.sort()
         going.sort(key=lambda job_id: (leaves[job_id][0].checkpoint_s, job_id))
         ending.sort(key=lambda job_id: (ends[job_id].ready_s, job_id))
         nodes, free = free[: request.nodes], free[request.nodes :]
-        used = []
-        for job_id in (*ready, *going, *ending):
-            short = request.nodes - len(nodes)
-            if short and left[job_id]:
-                nodes += left[job_id][:short]
-                left[job_id] = left[job_id][short:]
-                used.append(job_id)
+        used, more = _used_up(left, (*sorted(gone), *going, *ending), request.nodes - len(nodes))
+        nodes += more
         leaving = tuple([(job_id, leaves[job_id][0]) for job_id in sorted({*used} & {*going})])
         ended = tuple([(job_id, ends[job_id]) for job_id in sorted({*used} & {*ending})])
         gone |= {job_id for job_id, _ in leaving}
@@ -307,3 +304,15 @@ def _allocations(
         done_s = max([written_s, *(ceil(option.ready_s) for _, option in ended)])
         found.append(Allocation(request.job_id, leaving, ended, tuple(sorted(nodes)), done_s))
     return found
+
+
+def _used_up(left: dict[str, list[str]], jobs: Sequence[str], short: int) -> tuple[list[str], list[str]]:
+    """So many nodes of these jobs, one job after another, which ``left`` has no more; the jobs, and the nodes."""
+    used, nodes = [], list[str]()
+    for job_id in jobs:
+        some = left[job_id][: short - len(nodes)]
+        if some:
+            nodes += some
+            left[job_id] = left[job_id][len(some) :]
+            used.append(job_id)
+    return used, nodes

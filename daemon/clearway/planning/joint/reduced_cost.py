@@ -94,15 +94,19 @@ class Relaxed:
             costs = inf if found.values is None else float(program.cost @ found.values)
             if found.values is not None and (best is None or costs <= program.cost @ best):
                 best = found.values
-            dearest = float(program.cost[chosen].max(initial=0.0))
-            blurred = dearest > costs > 0 and ROUNDED * dearest > _BLURRED * costs
             proven = costs * (1 - gap) <= least < inf or costs - self.least <= room
-            if found.cut_short or room == inf or (proven and not blurred):
+            if found.cut_short or room == inf or (proven and not _blurred(program, chosen, costs)):
                 return Found(least, best, found.cut_short)
             room = costs - self.least  # whatever adds more is in no better solution
             if costs < inf:
                 cheap = program.cost <= costs  # nor is what costs more by itself
                 values = np.where(cheap, values, 0.0)
+
+
+def _blurred(program: Program, chosen: Flags, costs: float) -> bool:
+    """Whether a number of a dear column that is not quite whole may hide much of what a solution costs."""
+    dearest = float(program.cost[chosen].max(initial=0.0))
+    return dearest > costs > 0 and ROUNDED * dearest > _BLURRED * costs
 
 
 def relaxed(program: Program, limit_s: float) -> Relaxed:
