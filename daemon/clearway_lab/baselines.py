@@ -182,7 +182,7 @@ class WeightedCost(PlainPlanner):
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
         scored = tuple(self._scored(candidate, problem) for candidate in problem.candidates)
-        chosen = EvictionDP().solve_plain(replace(problem, candidates=scored)).points
+        chosen = EvictionDP().solve(replace(problem, candidates=scored)).points
 
         def plans(window: Window) -> Callable[[int], Taken | None]:
             offered = offered_ways(contest, window)

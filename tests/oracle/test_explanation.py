@@ -11,8 +11,8 @@ import pytest
 
 from clearway.model.plan import Choice, Cost, Explanation
 from clearway.model.problem import Action, EvictionProblem, Option
-from clearway.planning.base import Planner
-from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.planning.base import Planner, further_deadlines
+from clearway.planning.dp.eviction_dp import EvictionDP, is_program
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE
 from clearway.preemption.explanation import explain
 from clearway_lab.baselines import Backtracking
@@ -121,7 +121,8 @@ def _told(problems: Iterator[EvictionProblem]) -> int:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_another_exact_planner_explains_the_same(shape: str) -> None:
     for problem in problems(shape):
-        assert explained(problem, Backtracking()).alternatives == explained(problem).alternatives
+        if not is_program(problem):  # it may choose another of equally good plans
+            assert explained(problem, Backtracking()).alternatives == explained(problem).alternatives
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -130,8 +131,8 @@ def test_rules_would_have_lost_what_they_lose_when_they_are_run(shape: str) -> N
         found = explained(problem)
         for outcome, rule in zip(found.rules, RULES, strict=True):
             assert outcome.rule == rule.name
-            point = rule.solve(problem).choose()
-            assert outcome.cost == (None if point is None else point.cost)
+            points = [rule.decide(problem.within(each)).choose() for each in further_deadlines(problem)]
+            assert outcome.cost == min([point.cost for point in points if point is not None], default=None)
             assert outcome.cost is None or outcome.cost >= found.cost, "a rule is never better than the optimum"
 
 

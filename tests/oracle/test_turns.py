@@ -108,7 +108,7 @@ def test_nobody_is_served_worse_than_by_turns(monkeypatch: pytest.MonkeyPatch) -
         before = repr(seen)
         plans = played(seen, found, endless)
         with monkeypatch.context() as patched:
-            patched.setattr(batch, "at_once", lambda *_: None)
+            patched.setattr(batch, "plan_together", lambda *_: None)
             turns = played(seen, found, endless)
         check_true(made, turns)
         assert repr(seen) == before

@@ -10,7 +10,7 @@ spared  the best plan in which this job leaves. Once it does, the nodes that it 
 later   what twice the delay would allow. Jobs that would end by themselves by then are counted in where they are
         candidates; with those that are not it could cost less still.
 rules   what simple rules would have done (Slurm's own, OpenPBS's and the best greedy one); each is given the cheapest
-        point of its own curve.
+        of its plans for the deadlines of the curve.
 
 curve   the best plan of some further deadlines, up to the plan's own.
 
@@ -107,7 +107,9 @@ class Explaining:
                 yield
         self._curve = replace(self._curve, complete=True)
         for rule in RULES:
-            self._rules.append(RuleOutcome(rule.name, _least(rule, problem)))
+            # More time may cost a rule more.
+            costs = [_least(rule, problem.within(each)) for each in further_deadlines(problem)]
+            self._rules.append(RuleOutcome(rule.name, min([each for each in costs if each is not None], default=None)))
             yield
         for job_id, action in sorted(self._chosen.items()):
             if action is not Action.END:

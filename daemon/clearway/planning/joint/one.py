@@ -6,7 +6,7 @@ moment at which it is done itself. So a curve takes one program for each differe
 Cost: one program for a plan, and one for each different plan of a curve.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Self
@@ -105,9 +105,9 @@ class OneRequest:
         return CurvePoint(
             delay_s,
             feasible=True,
-            lost_work_node_s=sum(each.lost_work_node_s for each in planned),
+            lost_work_node_s=round(sum(each.lost_work_node_s for each in planned), 9),
             checkpoint_s=sum(self._written_s(option) for _, option in going),
-            nodes_freed=0 if best is None else self._freed(best, [job_id for job_id, _ in going]),
+            nodes_freed=0 if best is None else self._freed(best, {job_id for job_id, _ in going}),
             actions=tuple(planned),
             return_node_s=sum(each.return_node_s for each in planned),
         )
@@ -127,12 +127,16 @@ class OneRequest:
             None if ends else option.file_system_s,
         )
 
-    def _freed(self, best: Best, gone: list[str]) -> int:
-        """Nodes that it is given on which jobs have left."""
-        given, jobs = set(best.allocations[0].nodes), set(gone)
-        return len(
-            {name for each in self.problem.candidates if each.job_id in jobs for name in each.node_names} & given
-        )
+    def _freed(self, best: Best, gone: Collection[str]) -> int:
+        """Nodes that all jobs have left; of parts of nodes those that it is given."""
+        held: dict[str, bool] = {}
+        for each in self.problem.candidates:
+            for name in each.node_names:
+                held[name] = held.get(name, True) and each.job_id in gone
+        if self.problem.needs is None:
+            return sum(held.values())
+        left = {name for each in self.problem.candidates if each.job_id in gone for name in each.node_names}
+        return len(left.intersection(best.allocations[0].nodes))
 
 
 def _whole_s(option: Option) -> float:

@@ -379,6 +379,8 @@ class JointProgram:
         return replace(program, matrix=matrix, most=np.append(program.most, limits)), unit
 
     def _solve(self, key: _Numbers, seconds_left: Callable[[], float]) -> Found:
+        if seconds_left() <= 0:
+            return Found(-inf, None, cut_short=True)
         if not self._give:
             return Found(inf, None)  # there is no node to give away
         program, unit = self._program(key)

@@ -43,7 +43,7 @@ def plan_together(requests: Sequence[Request], seconds_left: Callable[[], float]
             return first
         if len(requests) >= MANY:
             return first
-    found = [each for each in (by_program(requests, seconds_left), first) if each is not None and each.allocations]
+    found = [each for each in (by_program(requests, seconds_left), first) if each is not None]
     order = [request.job_id for request in requests]
     if not found:
         return None
