@@ -9,7 +9,7 @@ import pytest
 from clearway.model.problem import EvictionProblem
 from clearway.planning.dp.eviction_dp import EvictionDP
 from tests.oracle.exhaustive import Sets, exhaustive
-from tests.oracle.many import answers, cost_in_time, seeds
+from tests.oracle.many import AS_GOOD, answers, cost_in_time, seeds
 from tests.oracle.milp import AsProgram, milp_sweep
 from tests.oracle.problems import SHAPES, TIMES, in_another_order, random_problem, side_by_side, with_returns
 from tests.oracle.typed_problems import KINDS, typed_problem
@@ -78,7 +78,8 @@ def _as_a_planner(made: Callable[[int], EvictionProblem], numbers: range) -> Non
             assert (answer is None) == (best is None), problem
             if answer is not None and best is not None:
                 cost = cost_in_time(problem, answer[2], point.max_delay_s)
-                assert cost == cost_in_time(problem, best[2], point.max_delay_s), problem
+                least = cost_in_time(problem, best[2], point.max_delay_s)
+                assert cost == least or least[0] < cost[0] <= least[0] * (1 + AS_GOOD), problem
                 assert (cost[0], cost[2]) == answer[:2], problem
                 gone = {job_id for job_id, _ in answer[2]}
                 assert problem.needs is not None or answer[3] == sets.nodes_freed(gone), problem

@@ -144,7 +144,7 @@ class JointNodes:
             return []
         pools = frozenset(self._able(number, request.problem.pools))
         if needs.contiguous or needs.one_switch:
-            places = places_of(nodes, needs, max(1, request.nodes - len(pools)))
+            places = places_of(nodes, needs, max(1, request.problem.nodes_needed - len(pools)))
             return [Choice(tuple(self._one_place(number, places, pools)), 1)]
         plain = [node for node in nodes if node.pool is None]
         found = []
