@@ -130,6 +130,12 @@ def recorded_cases(day: Day) -> tuple[DayCase, ...]:
     return tuple(day_cases(day.folder, config, day.exit_s))
 
 
+def cases_by_default(day: Day) -> tuple[DayCase, ...]:
+    """As a daemon of today would live the day, which plans to the second and with a margin."""
+    config = parse_config(f"[daemon]\n{PACE}{rules(day.delay_s)}", "the recorded day")
+    return tuple(day_cases(day.folder, config, day.exit_s))
+
+
 class _StartedError(Exception):
     """The case is decided."""
 
