@@ -18,17 +18,6 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.,:;/+@%*()\[\]{}<>|~^-]+")  # needs no quotes 
 _LONGEST = 2_000  # characters of one value: a Comment or an error may be of any length
 
 
-class _StandardError(logging.StreamHandler[TextIO]):
-    """Writes to what standard error is when there is something to write, as the one before may have been closed."""
-
-    def __init__(self) -> None:
-        super().__init__(sys.stderr)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.stream = sys.stderr
-        super().emit(record)
-
-
 def configure_logging(
     log_format: Literal["json", "text"], stream: TextIO | None = None, *, quiet: bool = False
 ) -> None:
@@ -45,7 +34,7 @@ def configure_logging(
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
     )
-    handler = logging.StreamHandler(stream) if stream is not None else _StandardError()
+    handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers = [handler]

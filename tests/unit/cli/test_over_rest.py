@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -92,6 +93,8 @@ def both(make_api: Callable[..., ApiWorld], tmp_path: Path, monkeypatch: pytest.
     api.tick()
     api.loop.explain(float("inf"))
     monkeypatch.setenv("CLEARWAY_TOKEN", TOKEN)
+    # The API answers in this process: what it logs is not what a command says, whoever has configured logging before.
+    monkeypatch.setattr(logging.getLogger(), "handlers", [logging.NullHandler()])
     return Both(api, tmp_path, monkeypatch)
 
 
