@@ -115,7 +115,6 @@ CROWDS = (
     Switch("joint/reduced_cost: columns that are used", {f"{_JOINT}.parts_program.over_used": _none}),
     Switch("joint/reduced_cost: columns in doubt", {f"{_JOINT}.reduced_cost.DOUBT": _ALL}),
     Switch("joint/alike, in several", {f"{_SEVERAL}.groups_of": _each_alone}),
-    Switch("joint/alike, in parts", {f"{_JOINT}.parts.groups_of": _each_alone}),
     Switch("joint/program beside parts", {f"{_SEVERAL}.by_program": _none}),
     Switch("all of it: one program instead", {"tests.benchmarks.planner_under_test.plan_together": _by_program}),
 )
@@ -240,15 +239,26 @@ def lines_of(switches: Sequence[Switch], problems: Sequence[Posed | Crowd]) -> L
 
 def markdown_of(lines: Lines) -> str:
     """A table for the documentation; ``lost / best`` and seconds leave out what failed."""
-    rows = ["| without | problems | failed | lost / best | exact | wrong | seconds |", "|---|--:|--:|--:|--:|--:|--:|"]
+    crowds = any(line is not None and line.served for _, line in lines)
+    told = [
+        "without",
+        "problems",
+        "failed",
+        *(["served"] if crowds else []),
+        "lost / best",
+        "exact",
+        "wrong",
+        "seconds",
+    ]
+    rows = [told, ["---", *["--:"] * (len(told) - 1)]]
     for part, line in lines:
         if line is None:
-            rows.append(f"| {part} | gone | | | | | |")
+            rows.append([part, "gone", *[""] * (len(told) - 2)])
             continue
         lost = f"{ratio(line.lost_node_s, line.best_node_s):.4f}" if line.failed < line.problems else ""
-        seconds = f"{sum(line.seconds.values()):.1f}"
-        rows.append(f"| {part} | {line.problems} | {line.failed} | {lost} | {line.exact} | {line.wrong} | {seconds} |")
-    return "\n".join(rows)
+        cells = [line.problems, line.failed, *([line.served] if crowds else []), lost, line.exact, line.wrong]
+        rows.append([part, *map(str, cells), f"{sum(line.seconds.values()):.1f}"])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def table_of(title: str, lines: Lines) -> Table:
