@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from clearway.planning.joint import parts
 from clearway.planning.joint.parts import SPARE, by_parts
 from clearway.planning.joint.parts_program import PhaseProgram, Priced
 from clearway.planning.joint.requests import Allocation, Request
@@ -153,8 +154,9 @@ def test_without_prices_there_are_nodes_for_all(monkeypatch: pytest.MonkeyPatch)
     assert len(found.allocations) == len(crowd)
 
 
-def test_the_most_pressing_have_a_plan_where_time_is_up_later() -> None:
-    """The rest of them waits for another cycle."""
+def test_the_most_pressing_have_a_plan_where_time_is_up_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of them waits for another cycle; on so few nodes the least time that a phase has would do for all."""
+    monkeypatch.setattr(parts, "LATER_S", 0.0)
     problem = shared_problem(1, machine_nodes=100, jobs=300, needed=1, gpus=4)
     delays_s = (100, 300, 500)
     crowd = [

@@ -27,6 +27,7 @@ from clearway.planning.joint.requests import Allocation, Request
 
 SPARE = 24  # nodes of each kind and phase, beyond those that the program in parts uses
 FIRST_S = 0.5  # that the first phase has at least: to plan for one of its requests alone would take longer
+LATER_S = 0.1  # and each later one: most take a tenth of it, once the first has decided
 MOST_GROUPS = 16  # of all kinds together
 _TRIES = 3  # of leaving out requests for which there is no room
 
@@ -97,7 +98,8 @@ def _plan(
         second_node_s = priced.second_node_s if limit_s < limits[-1] else 0.0
         kept = _kept(world, asked, priced, _prices(world, limit_s, priced, state), state, found_prices)
         program = PhaseProgram(world, asked, limit_s, state=state, kept=kept, second_node_s=second_node_s)
-        found = program.solve(*((seconds_left, ENOUGH) if given else (_at_least(seconds_left), inf)))
+        least_s, most_gap = (LATER_S, ENOUGH) if given else (FIRST_S, inf)
+        found = program.solve(_at_least(least_s, seconds_left), most_gap)
         if found is None:
             if not given or not program.cut_short:
                 return None
@@ -127,8 +129,8 @@ def _kept(
     return priced.used.union(*[_cheapest(world, kind, prices, state, known)[:most] for kind in asked])
 
 
-def _at_least(seconds_left: Callable[[], float]) -> Callable[[], float]:
-    return lambda: max(FIRST_S, seconds_left())
+def _at_least(least_s: float, seconds_left: Callable[[], float]) -> Callable[[], float]:
+    return lambda: max(least_s, seconds_left())
 
 
 def _prices(world: World, limit_s: float, priced: Priced, state: Served) -> _Prices:

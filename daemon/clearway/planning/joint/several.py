@@ -10,8 +10,8 @@ themselves within a request's delay cost nothing. Delays are whole seconds, roun
 
 Method (requests that are alike are one: ``alike``): the program (``program``). Where many candidates or nodes make it
 too slow, a program in parts comes first: of requests for whole nodes ``phases``, of others ``parts``. A plan that is
-within ``GAP`` of its bound is taken as it is (``GAP_OF_MANY`` of many requests). Where not all requests can be served,
-they are admitted in the order in which they are given, each if it can be served beside those before it.
+within ``GAP`` of its bound is taken as it is, that of ``MANY`` requests whatever its gap is. Where not all requests can
+be served, they are admitted in the order in which they are given, each if it can be served beside those before it.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -23,14 +23,13 @@ from clearway.planning.joint.program import Best, JointProgram
 from clearway.planning.joint.requests import Allocation, Request, cost_of
 
 MOST_PHASES = 12  # of one program: where delays are more, those that are about the same are one
-MANY = 12  # urgent jobs: with a plan that is as good as this they are not planned in another way as well
-GAP_OF_MANY = 0.05
+MANY = 12  # urgent jobs: the program over all of them would take far longer than a cycle has
 FEW_NODES = 48  # with so many the program over all of them is solved in a fraction of a second
 FEW_CANDIDATES = 60  # with so many the program over all of them is solved in well under a second
 
 
 def plan_together(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
-    """The best plan found for all requests, or for as many as can be served; None without time.
+    """The best plan found for all requests, or for as many as can be served; None without time, or where none can be.
 
     Where not all requests are served, ``least_node_s`` is no bound on what others would lose.
     """
@@ -38,10 +37,8 @@ def plan_together(requests: Sequence[Request], seconds_left: Callable[[], float]
     if first is not None and first.later:  # there was no time for more
         return first
     if first is not None and first.allocations:
-        enough = GAP if len(requests) < MANY else GAP_OF_MANY
-        if len(first.allocations) == len(requests) and gap_of(first.allocations, first.least_node_s) <= enough:
-            return first
-        if len(requests) >= MANY:
+        served = len(first.allocations) == len(requests)
+        if len(requests) >= MANY or (served and gap_of(first.allocations, first.least_node_s) <= GAP):
             return first
     found = [each for each in (by_program(requests, seconds_left), first) if each is not None]
     order = [request.job_id for request in requests]
