@@ -38,8 +38,7 @@ from clearway.notify.sending import open_senders
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.lifecycle import EvictionLifecycle
-from clearway.preemption.necessity import SilentNodes
-from clearway.preemption.proposals import ApprovalRules, Proposals
+from clearway.preemption.proposals import ApprovalRules, Proposals, SilentNodes
 from clearway.promise.calendar_controller import CalendarController
 from clearway.promise.calendar_reader import ReadsInProcess
 from clearway.promise.controller import PromiseController

@@ -17,7 +17,7 @@ from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import Spread
 from clearway.model.plan import Preemptor
-from clearway.preemption.candidate_cache import Survey
+from clearway.preemption.candidates import Survey
 from clearway.preemption.problem import PreparedProblem, prepare_problem
 from tests.builders import NOW, after
 from tests.oracle.test_live_needs import CONFIG, urgent_with_needs, world

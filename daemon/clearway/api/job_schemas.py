@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from clearway.api.plan_schemas import Answer, HostList, VerdictView
 from clearway.api.schemas import PreemptionView, PreemptorView
-from clearway.eligibility.saving import SavingWay
+from clearway.eligibility.options import SavingWay
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState, OperationKind
 from clearway.model.problem import Action

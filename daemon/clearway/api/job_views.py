@@ -11,7 +11,7 @@ from clearway.api.job_schemas import JobRole
 from clearway.api.plan_schemas import VerdictView
 from clearway.api.sight import Own
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.saving import SavingWay, if_urgent, saving
+from clearway.eligibility.options import SavingWay, if_urgent, saving
 from clearway.eligibility.urgent import matching_rule
 from clearway.estimates.costs import lost_work_node_s
 from clearway.estimates.learning import runs_again

@@ -14,8 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from clearway.drain.plan import plan_drain
-from clearway.eligibility.exemption import Purpose
-from clearway.eligibility.permission import Cause
+from clearway.eligibility.exemption import Cause, Purpose
 from clearway.eligibility.under_way import UnderWay, under_way_for_replan
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext

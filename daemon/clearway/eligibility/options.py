@@ -1,14 +1,21 @@
-"""In which ways a job can leave its nodes: the same for preemptions, drains and relocations. Pure."""
+"""In which ways a job can leave its nodes, the same for all operations; and what its owner is told of that. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
 
 from clearway.eligibility.context import PlanningContext
+from clearway.eligibility.exemption import Purpose, exemption
 from clearway.eligibility.urgent import is_eternal
 from clearway.estimates.checkpoint_load import shared_bandwidth
 from clearway.estimates.costs import CostBasis, end_ready_s, lost_work_node_s, preemption_options, why_no_checkpoint
-from clearway.estimates.learning import key_of
+from clearway.estimates.learning import application, key_of
 from clearway.estimates.run_times import run_key
-from clearway.model.claims import read_claims
-from clearway.model.cluster import Job
-from clearway.model.problem import Option
+from clearway.model.claims import CheckpointHow, Claims, Restart, last_checkpoint, read_claims
+from clearway.model.cluster import Job, JobState
+from clearway.model.durations import format_duration
+from clearway.model.plan import node_hours
+from clearway.model.problem import Action, Option
 
 
 def options_for(
@@ -64,3 +71,159 @@ def why_not_saved(job: Job, context: PlanningContext) -> str:
     if why or claims is None or context.history.trusted(*key_of(job, claims), context.now):
         return why or "it cannot save itself"
     return f"its last {context.history.failures_in_a_row(*key_of(job, claims))} checkpoints failed"
+
+
+class SavingWay(StrEnum):
+    """What a job says of how it is saved."""
+
+    NOTHING = "nothing"  # no claim, or none that counts
+    SIGNAL = "signal"  # saves itself when it is signalled
+    INTERVAL = "interval"  # saves itself at its own pace
+    NONE = "none"  # says that it cannot be saved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """Whether a job can be saved, and by what it says."""
+
+    way: SavingWay
+    possible: bool  # Clearway would ask it to save itself, or wait for it
+    why_not: str  # a sentence without its end; empty where it is possible
+    checkpointer: str  # empty where the job says nothing
+    app: str
+    last_at: datetime | None  # the newest checkpoint of this run that can be believed
+    expected_s: float | None  # time until it is saved; None where it is not possible, or does not run
+    advice: str  # what the owner can do, in one sentence
+    began: (
+        str  # how this run went on from an earlier one, in one sentence; empty where it is the first, or nothing says
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IfUrgent:
+    """What would become of a running job if an urgent job needed its nodes now."""
+
+    may_leave: bool
+    code: str  # of the guard that protects it; empty where it may leave
+    why: str  # that guard's sentence, without its end
+    ways: tuple[Option, ...]  # in which it can leave, its own end left out; empty where it may not
+    lost_work_node_s: float  # that a requeue without a checkpoint would lose now
+    sentence: str
+
+
+def saving(job: Job, context: PlanningContext) -> Saving:
+    """Of a job in any state; what takes time is reckoned only where it runs."""
+    claims, error = read_claims(job)
+    way = SavingWay.NOTHING
+    if claims is not None and claims.checkpoint is not None:
+        way = SavingWay(claims.checkpoint.value)
+    ways = options_for(job, context, kill=False, shared=True) if job.state is JobState.RUNNING else ()
+    expected_s = min((option.checkpoint_s for option in ways), default=None)
+    possible, why_not = bool(ways), ""
+    if not ways and job.state is not JobState.RUNNING:
+        possible = way in (SavingWay.SIGNAL, SavingWay.INTERVAL) and job.can_be_requeued
+    if not possible:
+        why_not = f"its Comment cannot be read: {error}" if error else why_not_saved(job, context)
+    start = job.start_time
+    last = None if claims is None or start is None else last_checkpoint(claims, start, context.now)
+    return Saving(
+        way=way,
+        possible=possible,
+        why_not=why_not,
+        checkpointer=claims.checkpointer if claims is not None and way is not SavingWay.NOTHING else "",
+        app=application(job, claims),
+        last_at=None if last == start else last,
+        expected_s=expected_s,
+        advice=_advice(job, way, possible=possible, why_not=why_not, expected_s=expected_s, error=error),
+        began=_began(job, claims),
+    )
+
+
+def _began(job: Job, claims: Claims | None) -> str:
+    """Only the run itself can say whether it computes: it says so once its launcher has seen it."""
+    if claims is None or claims.checkpoint is None or job.restart_count == 0 or job.state is not JobState.RUNNING:
+        return ""
+    match claims.restart:
+        case Restart.OK:
+            return "This run was restarted from the newest checkpoint, and has computed since."
+        case Restart.FALLBACK:
+            return "This run was restarted from an older checkpoint: what was computed after that is lost."
+        case Restart.SCRATCH:
+            return "No checkpoint could be used: this run began anew, and what was computed before it is lost."
+        case None if claims.checkpointer != "application":
+            return "The job was started again; whether its program computes is not known yet."
+        case None:
+            return ""
+
+
+def _advice(job: Job, way: SavingWay, *, possible: bool, why_not: str, expected_s: float | None, error: str) -> str:
+    if error:
+        return f"The job's Comment counts as no claim, because it cannot be read ({error}): correct it."
+    if not job.can_be_requeued:
+        if not job.batch:
+            return "The job is interactive, so Slurm cannot start it again: run long work as a batch job."
+        return "The job was submitted with --no-requeue: with --requeue it could be saved and started again."
+    match way:
+        case SavingWay.NOTHING:
+            return (
+                "The job says nothing of checkpoints, so it loses all its work since its start: "
+                "start its program by clearway-run, which saves it and brings it back."
+            )
+        case SavingWay.NONE:
+            return (
+                "The job says that it cannot be saved, so it loses all its work since its start: "
+                "a checkpointer for its program (clearway-run --checkpointer) would change that."
+            )
+        case _ if not possible:
+            return f"The job is not asked to save itself now, because {why_not}."
+        case SavingWay.INTERVAL:
+            return (
+                "The job saves itself at its own pace and loses what it does after that where there is no time to "
+                "wait: a program that also saves itself on a signal can go on from the moment when it leaves."
+            )
+        case _:
+            within = "" if expected_s is None else f" within {format_duration(expected_s)}"
+            return f"The job saves itself{within} when it is asked, to go on from there, where there is time for it."
+
+
+def if_urgent(job: Job, context: PlanningContext) -> IfUrgent | None:
+    """None for a job that does not run. No plan is made: whether an urgent job would need its nodes is not said."""
+    if job.state is not JobState.RUNNING:
+        return None
+    exempt = exemption(job, Purpose.PREEMPTION, context)
+    claims, _ = read_claims(job)
+    lost_node_s = lost_work_node_s(job, claims, context.now)
+    ways: tuple[Option, ...] = ()
+    if exempt is None:
+        ways = options_for(job, context, kill=may_kill(job, context), shared=True)
+    if exempt is not None:
+        code, why = exempt
+        sentence = f"It would stay: {why}."
+    elif not ways:
+        code, why = "no_option", f"{why_not_saved(job, context)}, and it may not be requeued without a checkpoint"
+        sentence = f"It would stay: {why}."
+    else:
+        code = why = ""
+        sentence = _what_would_become(job, ways, waits=_waits(job))
+    return IfUrgent(
+        may_leave=bool(ways), code=code, why=why, ways=ways, lost_work_node_s=lost_node_s, sentence=sentence
+    )
+
+
+def _waits(job: Job) -> bool:
+    claims, _ = read_claims(job)
+    return claims is not None and claims.checkpoint is CheckpointHow.INTERVAL
+
+
+def _what_would_become(job: Job, ways: tuple[Option, ...], *, waits: bool) -> str:
+    saved = next((option for option in ways if option.action is not Action.KILL), None)
+    killed = next((option for option in ways if option.action is Action.KILL), None)
+    leaves = "be requeued" if job.can_be_requeued else "be cancelled for good"
+    if saved is None:
+        assert killed is not None  # noqa: S101 - there is at least one way
+        return f"It would {leaves} without a checkpoint and lose {node_hours(killed.lost_work_node_s)}."
+    after = "once it has next saved itself" if waits else "once it has saved itself"
+    told = f"It would be requeued {after}, within {format_duration(saved.checkpoint_s)}, to go on from there"
+    if killed is None:
+        return f"{told}."
+    return f"{told}; where there is no time for that, it would lose {node_hours(killed.lost_work_node_s)}."

@@ -14,7 +14,7 @@ from typing import Any
 
 from clearway.config.configuration import ExecutionConfig
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.permission import why_not_now
+from clearway.eligibility.exemption import why_not_now
 from clearway.estimates.checkpoint_load import latest_of
 from clearway.execution.checkpoints import CheckpointTurns
 from clearway.execution.commands import HELD, Commander, result_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
-from clearway.eligibility.permission import Cause
+from clearway.eligibility.exemption import Cause
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Command, S, StepContext, still_first
 from clearway.model.cluster import ClusterSnapshot, Reservation

@@ -177,7 +177,7 @@ class Preemptor:
     max_delay_s: float
     deadline: datetime
     obstacle: Obstacle | None = None
-    ordinary: bool = False  # an ordinary job, for which eternal jobs make room (see clearway.preemption.opportunistic)
+    ordinary: bool = False  # an ordinary job, for which eternal jobs make room (see clearway.preemption.detection)
     only_opportunistic: bool = False  # only eternal jobs leave for it
     takes_free: bool = True  # whether it may count on idle nodes; not while a job before it waits for them
     max_late_s: float = 0.0  # how late nodes may be freed for it where no plan is in time

@@ -28,14 +28,11 @@ from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.report import Subject, Waiting
 from clearway.preemption.batch import Answers, BatchDecision, SolveAlone, decide_batch
-from clearway.preemption.candidate_cache import CandidateCache
-from clearway.preemption.detection import preemptors
-from clearway.preemption.held_back import after_planning
-from clearway.preemption.necessity import SilentNodes, needless
-from clearway.preemption.opportunistic import OthersThatWait, ordinary_preemptors
+from clearway.preemption.candidates import CandidateCache
+from clearway.preemption.detection import OthersThatWait, ordinary_preemptors, preemptors
 from clearway.preemption.order import LATER, Examination, Turns
-from clearway.preemption.proposals import Proposals
-from clearway.preemption.validation import plan_misfit
+from clearway.preemption.proposals import Proposals, SilentNodes, needless
+from clearway.preemption.validation import after_planning, plan_misfit
 from clearway.slurm.base import SlurmBackend
 
 # A node that is brought back takes jobs when it has answered slurmctld's next ping. No job has to leave instead.

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.exemption import Purpose
-from clearway.eligibility.permission import Cause
+from clearway.eligibility.exemption import Cause, Purpose
 from clearway.eligibility.under_way import under_way_for_replan
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
@@ -25,12 +24,11 @@ from clearway.model.errors import SlurmError
 from clearway.model.operations import CHECKPOINTS, Eviction, Preemption, PreemptionState
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
-from clearway.preemption.ask import ask_misfit, ask_of, waiting_now
 from clearway.preemption.candidates import changes_at
-from clearway.preemption.necessity import SilentNodes
 from clearway.preemption.plan import decide
 from clearway.preemption.problem import horizon
-from clearway.preemption.validation import over_budget, over_limits
+from clearway.preemption.proposals import SilentNodes
+from clearway.preemption.validation import ask_misfit, ask_of, over_budget, over_limits, waiting_now
 
 
 @dataclass(frozen=True, slots=True)

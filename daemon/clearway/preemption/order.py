@@ -22,12 +22,11 @@ from clearway.execution.quarantine import Quarantine
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.report import Subject
 from clearway.planning.base import Planner
-from clearway.preemption.ask import ask_of
 from clearway.preemption.batch import Answers, SolveAlone, under_way_beside
-from clearway.preemption.candidate_cache import CandidateCache, Survey
-from clearway.preemption.candidates import changes_at
+from clearway.preemption.candidates import CandidateCache, Survey, changes_at
 from clearway.preemption.plan import Solution, solve_alone
 from clearway.preemption.problem import horizon
+from clearway.preemption.validation import ask_of
 
 LATER = "its turn comes in one of the next cycles: planning has taken its time in this one"
 _NEVER = -1

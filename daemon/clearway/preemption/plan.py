@@ -26,12 +26,11 @@ from clearway.planning.base import Planner
 from clearway.planning.formulation.beyond_doubt import any_plan
 from clearway.planning.formulation.narrowed import with_options
 from clearway.planning.formulation.partial_nodes import could_serve
-from clearway.preemption.ask import ask_of
-from clearway.preemption.candidate_cache import Survey
+from clearway.preemption.candidates import Survey
 from clearway.preemption.explanation import without
-from clearway.preemption.held_back import before_planning, latest_start, reserved_before_end
 from clearway.preemption.node_needs import node_of, placement_nodes, sharers, takes_parts
 from clearway.preemption.problem import PreparedProblem, boot_times, eternal_jobs, prepare_problem
+from clearway.preemption.validation import ask_of, before_planning, latest_start, reserved_before_end
 
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
 _EXPLAINED_JOBS = 12

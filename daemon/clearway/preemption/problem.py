@@ -18,10 +18,17 @@ from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.plan import Preemptor, Verdict
 from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
 from clearway.planning.formulation.partial_nodes import serving
-from clearway.preemption.candidate_cache import Survey, looks_at_jobs
-from clearway.preemption.candidates import JobOptions, candidate_of, ends_before_its_limit, job_options, no_use
-from clearway.preemption.held_back import latest_start, reserved_before_end
+from clearway.preemption.candidates import (
+    JobOptions,
+    Survey,
+    candidate_of,
+    ends_before_its_limit,
+    job_options,
+    looks_at_jobs,
+    no_use,
+)
 from clearway.preemption.node_needs import holdings, needs_of, node_of, share, slotted
+from clearway.preemption.validation import latest_start, reserved_before_end
 
 # Only Slurm's backfill starts heterogeneous jobs, and it looks so often (``bf_interval``).
 BACKFILL_S = 30.0

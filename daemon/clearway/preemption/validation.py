@@ -1,21 +1,214 @@
-"""Whether a plan may be carried out: its cost within the budget, its time, and the cluster as it is now. Pure."""
+"""Whether a plan may be carried out: what its job asks for, limits, its cost, its time, and the cluster as it is. Pure.
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+Slurm starts no job on a node that a reservation takes before the job's time limit ends, even where the job is attached
+to a placement over that node (measured on 22.05.8). So such nodes are no nodes for it.
+
+Limits are asked before planning, where any running job may still leave: what then binds, no plan can change. And of
+each plan, by the jobs that leave for it and the nodes that it gives: with every fresh look, until it is carried out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
+from typing import Any
 
 from clearway.config.budget import BudgetConfig
 from clearway.config.configuration import Config
+from clearway.eligibility.context import PlanningContext
+from clearway.eligibility.limits import Later, holds_back, may_be_lifted
 from clearway.execution import open_operations
+from clearway.model.ask import Ask
 from clearway.model.claims import CheckpointHow, last_checkpoint, read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
-from clearway.model.operations import Usage
-from clearway.model.plan import OperationPlan, Plan
+from clearway.model.limits import Limits
+from clearway.model.operations import Eviction, Operation, Usage
+from clearway.model.plan import OperationPlan, Plan, Preemptor
 from clearway.model.problem import Action
 from clearway.model.records import Taking
-from clearway.preemption.ask import ask_misfit
-from clearway.preemption.detection import tasks_at_once
+from clearway.preemption.detection import ordinary, preemptor_of, tasks_at_once, waits_since
+
+
+def reserved_before_end(job: Job, start: datetime, context: PlanningContext) -> dict[str, str]:
+    """Node to reservation, of nodes that are reserved before a job that starts by then has to have ended."""
+    end = None if job.time_limit_s is None else start + timedelta(seconds=job.time_limit_s)
+    coming = [each for each in context.reservations if each.start_time > context.now and each.name != job.reservation]
+    return {name: each.name for each in coming if end is None or each.start_time < end for name in each.nodes}
+
+
+def latest_start(preemptor: Preemptor, now: datetime) -> datetime:
+    """By its deadline; one whose deadline has passed has its max delay once more."""
+    return preemptor.deadline if preemptor.deadline > now else now + timedelta(seconds=preemptor.max_delay_s)
+
+
+def before_planning(preemptor: Preemptor, partition: str, context: PlanningContext) -> str:
+    """Why no plan on the nodes of this partition can help; empty where one may."""
+    job, limits = preemptor.job, context.limits
+    # Of an array squeue tells the reasons of all its waiting tasks.
+    named = all(may_be_lifted(reason) for reason in job.reason.split(","))
+    if limits is None:
+        return f"it does not wait for nodes (reason {job.reason})" if named else ""
+    now = Later(context.snapshot, coming=_coming(job, preemptor.components, context.under_way.evictions, context))
+    # A limit of a kind that is not known here, or one that Slurm has not looked at again since it was changed.
+    if named and not holds_back(job, partition, limits, now, tasks=preemptor.tasks):
+        return f"it does not wait for nodes (reason {job.reason})"
+    now = replace(now, leaving=context.snapshot.running)
+    return _told(holds_back(job, partition, limits, now, tasks=preemptor.tasks))
+
+
+def after_planning(
+    plan: Plan,
+    limits: Limits | None,
+    others: Sequence[Operation],
+    context: PlanningContext,
+    group: Sequence[Plan] = (),
+    *,
+    begun: bool = False,
+) -> str:
+    """Why the preemptor would not start though this plan was carried out; empty where it would.
+
+    ``others`` are the operations that are carried out beside it, ``group`` the plans that are carried out with it
+    or not at all. Where it has ``begun``, some tasks of an array may run: then it is for one more.
+    """
+    snapshot = context.snapshot
+    job = snapshot.job_by_id.get(plan.preemptor.job_id, plan.preemptor)
+    reserved = reserved_before_end(job, plan.due, context)
+    if taken := next((name for name in plan.placement_nodes if name in reserved), ""):
+        return (
+            f"reservation {reserved[taken]} takes node {taken} before the {plan.called} {job.job_id} would have ended"
+        )
+    if limits is None:
+        return ""
+    later = Later(snapshot, _gone(plan, others, group), _coming(job, plan.components, others, context))
+    nodes = [snapshot.node_by_name[name] for name in plan.placement_nodes if name in snapshot.node_by_name]
+    tasks = 1 if begun else plan.tasks
+    nodes = nodes if tasks == plan.tasks else nodes[: job.num_nodes]
+    possible = [plan.partition] if plan.partition else list(job.partitions)
+    whys = [holds_back(job, partition, limits, later, nodes, tasks=tasks) for partition in possible]
+    return "" if "" in whys or not whys else _told(whys[0])
+
+
+def _gone(plan: Plan, others: Sequence[Operation], group: Sequence[Plan]) -> frozenset[str]:
+    """Jobs that give back what they have; one that is suspended keeps it, as far as limits go."""
+    gone = {each.job_id for one in (plan, *group) for each in one.chosen.actions if each.action is not Action.SUSPEND}
+    for other in others:
+        gone |= other.promised_jobs - {p.job_id for p in other.preemptions if p.action is Action.SUSPEND}
+    return frozenset(gone)
+
+
+def _told(why: str) -> str:
+    return f"no job leaves for it, as a limit would keep it waiting: {why}" if why else ""
+
+
+def _coming(
+    job: Job, components: Sequence[str], others: Sequence[Operation], context: PlanningContext
+) -> tuple[tuple[Job, tuple[str, ...]], ...]:
+    """Jobs that are to start as well: preemptors that others leave for, and the other ``components`` of the job."""
+    found: dict[str, tuple[int, tuple[str, ...]]] = dict.fromkeys(components, (1, ()))
+    for e in others:
+        if isinstance(e, Eviction) and e.state.before_start:
+            found[e.preemptor.job_id] = e.plan.tasks, e.plan.placement_nodes
+    found.pop(job.job_id, None)
+    by_id = context.snapshot.job_by_id
+    return tuple(
+        (by_id[job_id], nodes)
+        for job_id, (tasks, nodes) in found.items()
+        if job_id in by_id and by_id[job_id].state is JobState.PENDING
+        for _ in range(tasks)
+    )
+
+
+# Fields of a waiting job that no plan follows from but by others of the Ask; each of them is the same in all Asks.
+# tests/unit/core/test_ask.py says why of each.
+WITHOUT_INFLUENCE: Mapping[str, Any] = {
+    "name": "",
+    "state": JobState.PENDING,
+    "raw_state": "",
+    "reason": "",
+    "submit_time": datetime.fromtimestamp(0, UTC),
+    "eligible_time": None,
+    "start_time": None,
+    "nodes": (),
+    "comment": "",
+    "batch": True,
+    "requeueable": True,
+    "priority": 1,
+    "dependency": "",
+    "reservation": None,
+    "array_job_id": None,
+    "array_task_id": None,
+    "pending_tasks": 1,
+    "array_limit": 0,
+    "het_job_id": None,
+    "het_job_offset": None,
+}
+
+
+def ask_of(preemptor: Preemptor, limits: Limits | None = None) -> Ask:
+    job = preemptor.job
+    seen = {} if limits is None else limits.partitions
+    return Ask(
+        job=replace(job, **WITHOUT_INFLUENCE),
+        rule=preemptor.rule,
+        max_delay_s=preemptor.max_delay_s,
+        since=None if preemptor.ordinary else waits_since(job),
+        max_late_s=preemptor.max_late_s,
+        max_kill_loss_s=preemptor.max_kill_loss_s,
+        only_in=preemptor.only_in,
+        ordinary=preemptor.ordinary,
+        components=preemptor.components,
+        tasks=preemptor.tasks,
+        takes_free=preemptor.takes_free,
+        partitions=tuple(seen[name] for name in preemptor.partitions if name in seen),
+    )
+
+
+def ask_misfit(plan: Plan, snapshot: ClusterSnapshot, config: Config, own: frozenset[str] = frozenset()) -> str:
+    """What is said of a job that waits and does not ask any more for what it was planned for; empty for any other.
+
+    Fewer tasks, idle nodes that it may count on by now, and what its partitions allow are looked at by themselves.
+    ``own``: see ``waiting_now``.
+    """
+    seen = snapshot.job_by_id.get(plan.preemptor.job_id)
+    if seen is None or seen.state is not JobState.PENDING:
+        return ""
+    if (now := waiting_now(plan, snapshot, config, own)) is None:
+        return "is not urgent any more"
+    before = plan.ask
+    if before is None:  # a plan from before it was kept: by the rules of today
+        asked = _by_rules(plan.preemptor, plan, snapshot, config, own)
+        before = ask_of(replace(now, job=plan.preemptor) if asked is None else asked)
+    asks = replace(ask_of(now), tasks=before.tasks, takes_free=before.takes_free, partitions=before.partitions)
+    if asks == before:
+        return ""
+    told = [each.name for each in fields(Ask) if each.name != "job"]
+    told = [name for name in told if getattr(asks, name) != getattr(before, name)]
+    told += [each.name for each in fields(Job) if getattr(asks.job, each.name) != getattr(before.job, each.name)]
+    return f"was changed ({', '.join(told).replace('_', ' ')})"
+
+
+def waiting_now(
+    plan: Plan, snapshot: ClusterSnapshot, config: Config, own: frozenset[str] = frozenset()
+) -> Preemptor | None:
+    """The job that a plan is for, as it waits now; ``own``: the placements that it may be attached to.
+
+    None where it does not wait any more, or no rule makes room for it. While it may start in one partition alone it
+    still asks for all of its own.
+    """
+    seen = snapshot.job_by_id.get(plan.preemptor.job_id)
+    if seen is None or seen.state is not JobState.PENDING:
+        return None
+    if seen.partitions == (plan.pin,):
+        seen = replace(seen, partitions=plan.preemptor.partitions)
+    return _by_rules(seen, plan, snapshot, config, own)
+
+
+def _by_rules(job: Job, plan: Plan, snapshot: ClusterSnapshot, config: Config, own: frozenset[str]) -> Preemptor | None:
+    found = preemptor_of(job, config.preemptors, own, snapshot)
+    if found is None and config.eternal.partitions and plan.ordinary:
+        return ordinary(job, config.eternal, snapshot.taken_at, own, snapshot.topology)
+    return found
 
 
 def over_budget(plan: OperationPlan, usage: Usage, budget: BudgetConfig) -> str:

@@ -29,8 +29,7 @@ from datetime import datetime, timedelta
 
 from clearway.config.configuration import Config, Mode
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.exemption import Purpose
-from clearway.eligibility.permission import Cause
+from clearway.eligibility.exemption import Cause, Purpose
 from clearway.eligibility.under_way import UnderWay, under_way_by, under_way_for_replan
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext

@@ -16,9 +16,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
 
-from clearway.eligibility.exemption import Purpose
+from clearway.eligibility.exemption import Cause, Purpose
 from clearway.eligibility.node_usage import FreeCapacity, most_memory_mib
-from clearway.eligibility.permission import Cause
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Command, StepContext
 from clearway.execution.lifecycle import (

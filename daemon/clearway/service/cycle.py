@@ -36,8 +36,8 @@ from clearway.model.report import CycleReport, Subject, Waiting
 from clearway.notify.outbox import Bell
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
-from clearway.preemption.held_back import after_planning
 from clearway.preemption.proposals import RENEWED_EVERY
+from clearway.preemption.validation import after_planning
 from clearway.promise.calendar_controller import CalendarController
 from clearway.promise.calendar_reader import CalendarReader, ReadsInProcess
 from clearway.promise.controller import PromiseController

@@ -19,9 +19,9 @@ from clearway.model.cluster import Job, JobState, License, Spread, Topology
 from clearway.model.limits import Limits, Partition
 from clearway.model.plan import NoPlan, Preemptor
 from clearway.planning.dp.eviction_dp import EvictionDP
-from clearway.preemption.ask import WITHOUT_INFLUENCE, ask_misfit, ask_of
 from clearway.preemption.detection import preemptors
 from clearway.preemption.plan import decide
+from clearway.preemption.validation import WITHOUT_INFLUENCE, ask_misfit, ask_of
 from clearway.store.rows import dump, load
 from tests.builders import NOW, after, job, node, plan, snapshot, urgent_job
 

@@ -15,7 +15,7 @@ from clearway.eligibility.urgent import is_eternal
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.plan import Preemptor
 from clearway.model.problem import Action
-from clearway.preemption.opportunistic import OthersThatWait, ordinary_preemptors
+from clearway.preemption.detection import OthersThatWait, ordinary_preemptors
 from clearway.preemption.problem import prepare_problem
 from tests.builders import NOW, after, job, node
 

@@ -13,8 +13,8 @@ from clearway.model.limits import Association, Cap, LimitKind, Limits, Partition
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.detection import preemptors
-from clearway.preemption.held_back import after_planning
 from clearway.preemption.plan import decide
+from clearway.preemption.validation import after_planning
 from tests.builders import NOW, after, job, snapshot, urgent_job
 
 GROUP_CPU = (LimitKind.GROUP, "cpu")

@@ -11,8 +11,8 @@ from clearway.model.problem import Action, Option
 from clearway.planning.formulation.narrowed import with_options
 from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another
 from clearway.planning.joint.requests import Allocation
-from clearway.preemption.candidate_cache import Survey
-from clearway.preemption.joint_plans import plans_of, requests_of
+from clearway.preemption.batch import plans_of, requests_of
+from clearway.preemption.candidates import Survey
 from clearway.preemption.plan import Solution
 from clearway.preemption.problem import horizon, prepare_problem
 from tests.builders import NOW, after, job, node, snapshot, urgent_job

@@ -18,8 +18,7 @@ from clearway.model.cluster import Job, JobState
 from clearway.model.plan import Preemptor, Verdict
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, CheckpointRecord
-from clearway.preemption.candidate_cache import CandidateCache, looks_at_jobs
-from clearway.preemption.candidates import Look
+from clearway.preemption.candidates import CandidateCache, Look, looks_at_jobs
 from clearway.walltime.remaining import RunTimes
 from tests.builders import NOW, after, job, snapshot, urgent_job
 from tests.simulation.world import config
@@ -175,7 +174,7 @@ def test_a_record_at_which_looking_ahead_fails_is_told_of_in_the_cycle(monkeypat
 
     context = PlanningContext(snapshot=snapshot([job("1")]), config=config(), now=NOW)
     kept = CandidateCache()
-    monkeypatch.setattr("clearway.preemption.candidate_cache.look_at", fails)
+    monkeypatch.setattr("clearway.preemption.candidates.look_at", fails)
     kept.look_ahead(context, lambda: True)
     with pytest.raises(RuntimeError, match="no sense"):
         looks(context, PREEMPTORS[0], kept)

@@ -6,7 +6,7 @@ import pytest
 
 from clearway.model.cluster import Job, JobState, PreemptPriorities
 from clearway.model.plan import Preemptor
-from clearway.preemption.necessity import slurm_preempts
+from clearway.preemption.proposals import slurm_preempts
 from clearway.slurm.parse import site
 from tests.builders import after, job, node, snapshot, urgent_job
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.model.plan import Preemptor
-from clearway.preemption.candidate_cache import Survey
+from clearway.preemption.candidates import Survey
 from clearway.preemption.plan import too_late
 from clearway.preemption.problem import PreparedProblem, horizon, prepare_problem
 from tests.builders import NOW, after, job, node, snapshot, urgent_job

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.saving import SavingWay, if_urgent, saving
+from clearway.eligibility.options import SavingWay, if_urgent, saving
 from clearway.model.cluster import Job, JobState
 from tests.builders import NOW, job, snapshot
 from tests.simulation.world import config
