@@ -67,15 +67,17 @@ def varied(rng: random.Random, names: Sequence[str], one: Preemptor) -> Preempto
 
 def told(prepared: PreparedProblem) -> tuple[object, ...]:
     """All that a plan is made from."""
+    ground = prepared.ground
+    jobs = ground.jobs
     return (
         prepared.problem,
-        prepared.free_nodes,
-        prepared.verdicts,
-        prepared.unsaved,
-        prepared.leaving,
-        prepared.likely,
-        prepared.eternal,
-        prepared.only_end,
+        ground.free_nodes,
+        ground.verdicts,
+        jobs.unsaved,
+        ground.leaving,
+        ground.likely,
+        ground.eternal,
+        jobs.only_end,
     )
 
 

@@ -303,11 +303,11 @@ class _Told:
     def verdicts(self, point: CurvePoint, solution: Solution) -> list[Verdict]:
         """Those of one plan, on each candidate."""
         prepared = solution.prepared
-        called = prepared.preemptor.called
+        called, only_end = prepared.preemptor.called, prepared.ground.jobs.only_end
         found = dict(self._of_no_plan(called, prepared.problem.candidates))
-        for candidate in prepared.problem.candidates if prepared.only_end else ():
+        for candidate in prepared.problem.candidates if only_end else ():
             job_id = candidate.job_id
-            if job_id in prepared.only_end and job_id not in self._goes_for:
+            if job_id in only_end and job_id not in self._goes_for:
                 found[job_id] = too_late(candidate, prepared) or found[job_id]
         for planned in point.actions:
             if planned.job_id in found:  # not one that only others may preempt: on it there is a verdict already

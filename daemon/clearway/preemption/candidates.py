@@ -30,9 +30,14 @@ from clearway.estimates.checkpoint_load import approval_s, latest_of
 from clearway.estimates.costs import end_ready_s, lost_work_node_s, suspend_option, why_no_checkpoint
 from clearway.estimates.learning import History, key_of
 from clearway.model.claims import CheckpointHow, Claims, read_claims
-from clearway.model.cluster import ClusterSnapshot, Job, JobState
+from clearway.model.cluster import Job, JobState
 from clearway.model.plan import Choice, Preemptor, Verdict
-from clearway.model.problem import Action, Amounts, Candidate, Option
+from clearway.model.problem import Action, Option
+
+T = TypeVar("T")
+
+_CHANGING = frozenset({"too_young", "near_end"})  # verdicts that time ends, or words anew
+_FOREVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +76,19 @@ def look_at(
     ordinary = preemptor is not None and preemptor.ordinary
     most_loss_s = None if preemptor is None else preemptor.max_kill_loss_s
     exempt = exemption(job, Purpose.PREEMPTION, context, preemptor=preemptor)
-    ends_s = _ends_s(job, context, ordinary=ordinary)
+    ends_s = None
+    if job.state is JobState.RUNNING and job.job_id not in context.under_way.lasting and not ordinary:
+        ends_s = expected_end_s(job, context)
+    ends_s = math.inf if ends_s is None else ends_s
     if exempt is not None:
         return Look(ends_s, (), None, Verdict(job.job_id, Choice.EXEMPT, *exempt))
     later_s = 0.0 if ordinary else approval_s(context.config.daemon.mode, context.config.execution)
     kill = may_kill(job, context, most_loss_s)
     ways = options_for(job, context, kill=kill, shared=True, later_s=later_s)
     if preemptor is not None and not is_eternal and suspend_on.issuperset(job.nodes):
-        ways += suspend_option(job, _memories(job, context.snapshot), preemptor.job.memory_mib)
+        nodes, jobs_on = context.snapshot.node_by_name, context.snapshot.jobs_on  # suspended jobs are on them too
+        memories = [(nodes[n].memory_mib, [other.memory_mib for other in jobs_on.get(n, ())]) for n in job.nodes]
+        ways += suspend_option(job, memories, preemptor.job.memory_mib)
     unsaved = why_no_checkpoint(read_claims(job)[0], context.actions)
     no_kill = "killing is not allowed"
     if is_eternal:
@@ -112,59 +122,11 @@ def job_options(looks: Mapping[str, Look | Verdict], horizon_s: float) -> JobOpt
     return JobOptions(options, tuple(verdicts), unsaved, only_end)
 
 
-def candidate_of(
-    job: Job,
-    nodes: tuple[str, ...],
-    options: tuple[Option, ...],
-    context: PlanningContext,
-    holds: tuple[Amounts, ...] = (),
-) -> Candidate:
-    """The job as the planner sees it; ``nodes`` are those that can be free once it has left, ``holds`` what of each."""
-    start = job.start_time or context.now
-    ran_s = max(0.0, (context.now - start).total_seconds())
-    return Candidate(
-        job_id=job.job_id,
-        nodes=len(nodes),
-        options=options,
-        node_names=nodes,
-        holds=holds,
-        ran_s=round(ran_s, 3),
-        remaining_s=None if job.time_limit_s is None else round(max(0.0, job.time_limit_s - ran_s), 3),
-        waited_s=round(max(0.0, (start - job.submit_time).total_seconds()), 3),
-        preempt_priority=context.snapshot.preempt_priorities.of(job),
-        job_nodes=len(job.nodes),
-    )
-
-
-def no_use(job: Job, eligible: Collection[str], preemptor: Preemptor) -> Verdict:
-    """The verdict on a job that could leave, but would free no node that serves the preemptor."""
-    if any(name in eligible for name in job.nodes):
-        why = "it shares its nodes with jobs that may not be preempted, so nothing would be freed"
-        return Verdict(job.job_id, Choice.EXEMPT, "shared_with_exempt", why)
-    return Verdict(job.job_id, Choice.EXEMPT, "elsewhere", f"none of its nodes can serve the {preemptor.called}")
-
-
 def ends_before_its_limit(job: Job, options: tuple[Option, ...], now: datetime) -> bool:
     """Whether its ``end`` is expected from earlier runs, sooner than its time limit."""
     limit_s = end_ready_s(job, now, 0.0)
     ready_s = next((option.ready_s for option in options if option.action is Action.END), None)
     return ready_s is not None and (limit_s is None or ready_s < round(limit_s, 3))
-
-
-def _ends_s(job: Job, context: PlanningContext, *, ordinary: bool) -> float:
-    """Seconds until its own end, where that can be counted on; infinite where it cannot."""
-    if job.state is not JobState.RUNNING or job.job_id in context.under_way.lasting or ordinary:
-        return math.inf
-    ends_s = expected_end_s(job, context)
-    return math.inf if ends_s is None else ends_s
-
-
-def _memories(job: Job, snapshot: ClusterSnapshot) -> list[tuple[int, list[int]]]:
-    """Of each of the job's nodes: its memory, and that of every job on it (those that are suspended included)."""
-    return [
-        (snapshot.node_by_name[name].memory_mib, [other.memory_mib for other in snapshot.jobs_on.get(name, ())])
-        for name in job.nodes
-    ]
 
 
 def changes_at(context: PlanningContext, deadline: datetime | None, moves_with_s: float) -> datetime | None:
@@ -202,11 +164,6 @@ def _moments(job: Job, context: PlanningContext, window_s: float | None) -> Iter
             yield context.now + timedelta(seconds=each - window_s)
 
 
-T = TypeVar("T")
-
-_CHANGING = frozenset({"too_young", "near_end"})  # verdicts that time ends, or words anew
-
-
 @dataclass(frozen=True, slots=True)
 class _Kept:
     """A look at one job that holds until then, but for the lost work and the time until the job's end."""
@@ -214,7 +171,7 @@ class _Kept:
     job: Job
     claims: Claims | None
     look: Look
-    until: datetime | None  # None: as long as the record is this one
+    until: datetime
 
     def at(self, now: datetime) -> Look:
         look = self.look
@@ -241,7 +198,7 @@ class CandidateCache:
         before, self._kept = self._kept, {}
         for job in context.snapshot.holders:
             known = before.get(job.job_id)
-            if (known.job if isinstance(known, _Kept) else known) is job and known is not None:
+            if known is not None and (known.job if isinstance(known, _Kept) else known) is job:
                 self._kept[job.job_id] = known
             elif go_on():
                 self._kept[job.job_id] = job
@@ -255,10 +212,9 @@ class CandidateCache:
 
     def _holds(self, context: PlanningContext) -> bool:
         """Not where the clock was set back: a job may be too young again."""
-        made_with = self._made_with or (None, None, None)
-        return self._made_at <= context.now and all(
-            a is b for a, b in zip(made_with, (context.config, context.history, context.actions), strict=True)
-        )
+        config, history, actions = self._made_with or (None, None, None)
+        same = config is context.config and history is context.history and actions is context.actions
+        return same and self._made_at <= context.now
 
 
 class Survey:
@@ -304,12 +260,7 @@ def looks_at_jobs(
         if job.job_id in leaving:
             continue
         before = known.get(job.job_id)
-        if (
-            isinstance(before, _Kept)
-            and before.job is job
-            and (before.until is None or now < before.until)
-            and job.job_id not in changed
-        ):
+        if isinstance(before, _Kept) and before.job is job and now < before.until and job.job_id not in changed:
             found[job.job_id] = before.at(now)
             continue
         is_eternal = job.job_id in eternal
@@ -337,7 +288,7 @@ def _kept(job: Job, context: PlanningContext) -> _Kept | None:
     look = look_at(job, None, context)
     if look.verdict.code in _CHANGING:
         return None
-    until = None
+    until = _FOREVER
     if job.time_limit_s is not None:
         until = job.start_time + timedelta(seconds=job.time_limit_s - context.config.candidates.spare_before_end)
     return _Kept(job, claims, look, until)

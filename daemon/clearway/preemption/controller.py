@@ -31,7 +31,7 @@ from clearway.preemption.batch import Answers, BatchDecision, SolveAlone, decide
 from clearway.preemption.candidates import CandidateCache
 from clearway.preemption.detection import OthersThatWait, ordinary_preemptors, preemptors
 from clearway.preemption.order import LATER, Examination, Turns
-from clearway.preemption.proposals import Proposals, SilentNodes, needless
+from clearway.preemption.proposals import Proposals, SilentNodes
 from clearway.preemption.validation import after_planning, plan_misfit
 from clearway.slurm.base import SlurmBackend
 
@@ -282,7 +282,7 @@ class PreemptionController:
         group = [plan for _, plan in unit]
         lately = self.executor.brought_back_since(context.now - _ANSWERS_WITHIN) | self.silent.lately(context.now)
         for preemptor, plan in unit:
-            why = needless(preemptor, plan, planning, context, self.basis, lately)
+            why = self.proposals.needless(preemptor, plan, planning, context, lately)
             if why := why or after_planning(plan, planning.limits, others, planning, group):
                 return why
         if look is None:

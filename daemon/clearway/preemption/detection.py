@@ -33,6 +33,9 @@ from clearway.model.report import Attempt, unguarded
 MOST_TASKS = 256  # of an array that start by one decision; the others are planned for once these have started
 MOST_COMPONENTS = 8  # of a heterogeneous job: they are planned for at once
 _LIMIT_REACHED = Obstacle(ObstacleCode.ARRAY, "as many tasks of its array run as may at once")
+RULE = "eternal jobs make room"
+_MOST_AHEAD = 100  # unserved ordinary jobs a cycle that others are compared with
+_WAITS_ITS_TURN = ("none", "priority", "resources")  # with other reasons Slurm would not start an ordinary job either
 # Slurm's reasons for "it waits for nodes". With others (held, dependency, limits, begin time) no freed node helps.
 _WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesrequired", "reservation", "licenses")
 
@@ -60,10 +63,9 @@ def _perhaps_urgent(pending: Iterable[Job], rules: Sequence[PreemptorRule]) -> I
     known: dict[tuple[tuple[str, ...], str, str, str], bool] = {}
     for job in pending:
         kind = (job.partitions, job.qos, job.account, job.user)
-        possible = known.get(kind)
-        if possible is None:
-            possible = known[kind] = any(is_of(rule, *kind) for rule in rules)
-        if possible:
+        if kind not in known:
+            known[kind] = any(is_of(rule, *kind) for rule in rules)
+        if known[kind]:
             yield job
 
 
@@ -156,41 +158,30 @@ def obstacle(job: Job, own_placements: frozenset[str], topology: Topology, now: 
     A limit that other jobs may be the cause of is no obstacle yet: ``validation.before_planning`` looks at it.
     """
     of = ObstacleCode
-    eligible = job.eligible_time or job.submit_time
+    eligible, required = job.eligible_time or job.submit_time, len(job.required_nodes)
+    begins, begins_later = f"{eligible:%Y-%m-%d %H:%M:%S} UTC", eligible > max(now, job.submit_time)
     possible = any(_for_nodes(reason) or may_be_lifted(reason) for reason in _reasons(job))
+    each_waits = job.pending_tasks > 1 and "aftercorr" in job.dependency
+    gpus_unknown = job.gpus is None or (bool(job.gres) and not job.gpus)
+    few_switches = job.switches == 1 or 1 < job.switches < job.num_nodes
+    in_another = bool(job.reservation) and job.reservation not in own_placements
     found = (
         (of.HELD, job.priority == 0, "it is held"),
-        (
-            of.ARRAY,
-            job.pending_tasks > 1 and "aftercorr" in job.dependency,
-            f"each of its tasks waits for another job's ({job.dependency})",
-        ),
+        (of.ARRAY, each_waits, f"each of its tasks waits for another job's ({job.dependency})"),
         # For some seconds after a submission Slurm says that these two wait for nodes.
         (of.OTHER_REASON, bool(job.dependency), f"it waits for other jobs ({job.dependency})"),
-        (
-            of.OTHER_REASON,
-            eligible > max(now, job.submit_time),
-            f"it is not to start before {eligible:%Y-%m-%d %H:%M:%S} UTC",
-        ),
+        (of.OTHER_REASON, begins_later, f"it is not to start before {begins}"),
         (of.OTHER_REASON, not possible, f"it does not wait for nodes (reason {job.reason})"),
-        (
-            of.GRES,
-            job.gpus is None or (bool(job.gres) and not job.gpus),
-            f"what it asks of each node cannot be told from {job.gres}",
-        ),
+        (of.GRES, gpus_unknown, f"what it asks of each node cannot be told from {job.gres}"),
         (
             of.LICENSES,
             licenses_of(job.licenses) is None,
             f"it asks for one of several licenses ({job.licenses}); only certain ones can be planned for",
         ),
-        (
-            of.REQUIRED_NODES,
-            len(job.required_nodes) > job.num_nodes,
-            f"it asks for {len(job.required_nodes)} certain nodes, but for fewer in all",
-        ),
+        (of.REQUIRED_NODES, required > job.num_nodes, f"it asks for {required} certain nodes, but for fewer in all"),
         (
             of.SWITCHES,
-            bool(topology.unknown) and (job.switches == 1 or 1 < job.switches < job.num_nodes),
+            bool(topology.unknown) and few_switches,
             f"it asks for nodes under few leaf switches, and which those are is not known: {topology.unknown}",
         ),
         (
@@ -198,11 +189,7 @@ def obstacle(job: Job, own_placements: frozenset[str], topology: Topology, now: 
             alternatives(job.features) is None,
             f"its constraint {job.features!r} cannot be planned for: counts of features and ! are not",
         ),
-        (
-            of.RESERVATION,
-            bool(job.reservation) and job.reservation not in own_placements,
-            f"it already asks for the reservation {job.reservation}",
-        ),
+        (of.RESERVATION, in_another, f"it already asks for the reservation {job.reservation}"),
     )
     return next((Obstacle(code, why) for code, applies, why in found if applies), None)
 
@@ -237,11 +224,6 @@ def usual_partition(snapshot: ClusterSnapshot, rules: Sequence[PreemptorRule]) -
     named = next((name for rule in rules for name in rule.partition), None)
     sizes = Counter(name for node in snapshot.nodes for name in node.partitions)
     return named or max(sizes, key=lambda name: (sizes[name], name), default="")
-
-
-RULE = "eternal jobs make room"
-_WAITS_ITS_TURN = ("none", "priority", "resources")  # Slurm's reasons; with others it would not start the job either
-_MOST_AHEAD = 100  # unserved jobs a cycle that others are compared with
 
 
 @dataclass
@@ -305,14 +287,14 @@ class _Queue:
 
     def _when_free(self, name: str) -> datetime:
         """When the last of its jobs that are not eternal reaches its time limit."""
-        others = [job for job in self.snapshot.jobs_on.get(name, ()) if not is_eternal(job, self.settings)]
-        ends = [
-            self.never
-            if job.time_limit_s is None or job.start_time is None
-            else job.start_time + timedelta(seconds=job.time_limit_s)
-            for job in others
-        ]
-        return max((self.now, *ends))
+        free_at = self.now
+        for job in self.snapshot.jobs_on.get(name, ()):
+            if is_eternal(job, self.settings):
+                continue
+            if job.time_limit_s is None or job.start_time is None:
+                return self.never
+            free_at = max(free_at, job.start_time + timedelta(seconds=job.time_limit_s))
+        return free_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,22 +317,22 @@ def ordinary_preemptors(
     """The ordinary jobs that eternal jobs make room for, in Slurm's order: those that are served, then the next."""
     if not settings.partitions:
         return ()
-    known = {True: list[Job](), False: list[Job]()}
-    for job in _in_order([job for job in snapshot.pending if _is_ordinary(job, settings, rules)]):
-        known[job.job_id in others.served].append(job)
+    those = [job for job in snapshot.pending if not is_eternal(job, settings) and matching_rule(job, rules) is None]
+    those.sort(key=lambda job: (-job.priority, job.submit_time, len(job.job_id), job.job_id))
+    make = partial(ordinary, settings=settings, now=now, placements=others.placements, topology=snapshot.topology)
     # Whatever reason Slurm gives for them: attached to a placement it may be another one.
-    found = [ordinary(job, settings, now, others.placements, snapshot.topology) for job in known[True]]
+    found = [make(job) for job in those if job.job_id in others.served]
     queue = _Queue(snapshot, settings, now)
     for each in others.urgent:
         if not each.obstacle:
             queue.add(each.job)
     room = settings.at_once - len(found)
-    for job in filter(lambda one: _waits(one, now), known[False]):
+    for job in (each for each in those if each.job_id not in others.served and _waits(each, now)):
         if room <= 0 or not queue.held or len(queue.ahead) >= _MOST_AHEAD:
             break
         takes_free = queue.turn_of(job, others)
         if takes_free is not None:
-            found.append(ordinary(job, settings, now, others.placements, snapshot.topology, takes_free=takes_free))
+            found.append(make(job, takes_free=takes_free))
             room -= 1
     return tuple(found)
 
@@ -381,11 +363,3 @@ def _waits(job: Job, now: datetime) -> bool:
     """Whether only the want of nodes keeps Slurm from starting this ordinary job."""
     its_turn = job.priority > 0 and (job.reason.lower() or "none") in _WAITS_ITS_TURN
     return its_turn and (job.eligible_time or now) <= now
-
-
-def _is_ordinary(job: Job, settings: EternalConfig, rules: Sequence[PreemptorRule]) -> bool:
-    return not is_eternal(job, settings) and matching_rule(job, rules) is None
-
-
-def _in_order(jobs: Sequence[Job]) -> list[Job]:
-    return sorted(jobs, key=lambda job: (-job.priority, job.submit_time, len(job.job_id), job.job_id))

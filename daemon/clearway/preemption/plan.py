@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 from clearway.eligibility.context import PlanningContext
-from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.durations import format_duration
 from clearway.model.plan import (
     Choice,
@@ -70,95 +70,101 @@ def solve_alone(
     heterogeneous job start together, and by the first of their deadlines. ``survey``: of several preemptors.
     ``rough``: of parts of nodes any plan will do, if there is one problem only and it has one beyond doubt.
     """
-    survey = survey or Survey()
     if preemptor.obstacle:
         return NoPlan(preemptor.obstacle.why)
     if context.snapshot.unreadable:
         return NoPlan("a job record could not be read, so no node is known to be free")
-    if rough and (sure := _surely(preemptor, context, survey, whole=whole)) is not None:
+    search = _Search(context, planner, survey or Survey(), whole)
+    if rough and (sure := search.beyond_doubt(preemptor)) is not None:
         return sure
-    found = _most_tasks(preemptor, context, planner, survey, whole=whole)
+    found = search.most_tasks(preemptor)
     if isinstance(found, Solution) or not preemptor.max_late_s or preemptor.components:
         return found
     latest = max(preemptor.deadline, context.now) + timedelta(seconds=preemptor.max_late_s)
-    return _most_tasks(replace(preemptor, late_until=latest), context, planner, survey, whole=whole)
+    return search.most_tasks(replace(preemptor, late_until=latest))
 
 
-def _surely(preemptor: Preemptor, context: PlanningContext, survey: Survey, *, whole: bool) -> Solution | None:
-    """A plan that is found without search; None where there may be none, or where it is not the only problem.
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """For the best problem of a preemptor: over numbers of tasks, who may leave, partitions, and kinds of nodes."""
 
-    Not where eternal jobs might suffice: then no other job may leave.
-    """
-    partitions = preemptor.partitions
-    if len(partitions) != 1 or eternal_jobs(context, survey) or before_planning(preemptor, partitions[0], context):
-        return None
-    problems = list(_problems(preemptor, partitions[0], context, survey, whole=whole))
-    if len(problems) > 1:
-        return None
-    curve = any_plan(problems[0].problem, survey.once)
-    return None if curve is None else Solution(problems[0], curve, curve.points[0], rough=True)
+    context: PlanningContext
+    planner: Planner
+    survey: Survey
+    whole: bool
 
+    def beyond_doubt(self, preemptor: Preemptor) -> Solution | None:
+        """A plan that is found without search; None where there may be none, or where it is not the only problem."""
+        partitions, context = preemptor.partitions, self.context
+        # Where eternal jobs might suffice, no other job may leave.
+        if len(partitions) != 1 or self._eternal() or before_planning(preemptor, partitions[0], context):
+            return None
+        prepared, *others = self._problems(preemptor, partitions[0])
+        curve = None if others else any_plan(prepared.problem, self.survey.once)
+        return None if curve is None else Solution(prepared, curve, curve.points[0], rough=True)
 
-def _most_tasks(
-    preemptor: Preemptor, context: PlanningContext, planner: Planner, survey: Survey, *, whole: bool
-) -> Solution | NoPlan:
-    """Of an array it is the problem of as many tasks as can start in time.
-
-    Fewer tasks need no more, so that their number is found by bisection.
-    """
-    best = _solve(preemptor, context, planner, survey, whole=whole)
-    possible, impossible = 0, preemptor.tasks
-    if isinstance(best, Solution):
+    def most_tasks(self, preemptor: Preemptor) -> Solution | NoPlan:
+        """Of an array it is the problem of as many tasks as can start in time; fewer need no more, so by bisection."""
+        best = self._solution(preemptor)
+        if isinstance(best, Solution):
+            return best
+        possible, impossible = 0, preemptor.tasks
+        while impossible - possible > 1:
+            tasks = (possible + impossible) // 2
+            found = self._solution(replace(preemptor, tasks=tasks))
+            if isinstance(found, Solution):
+                best, possible = found, tasks
+            else:
+                best, impossible = (best if possible else found), tasks
         return best
-    while impossible - possible > 1:
-        tasks = (possible + impossible) // 2
-        found = _solve(replace(preemptor, tasks=tasks), context, planner, survey, whole=whole)
-        if isinstance(found, Solution):
-            best, possible = found, tasks
-        else:
-            best, impossible = (best if possible else found), tasks
-    return best
 
+    def _eternal(self) -> frozenset[str]:
+        return eternal_jobs(self.context, self.survey)
 
-def _solve(
-    preemptor: Preemptor, context: PlanningContext, planner: Planner, survey: Survey, *, whole: bool
-) -> Solution | NoPlan:
-    choices = [preemptor]
-    if not preemptor.only_opportunistic and eternal_jobs(context, survey):
-        choices.insert(0, replace(preemptor, only_opportunistic=True))
-    for each in choices:
-        found = _best_partition(each, context, planner, survey, whole=whole)
-        if isinstance(found, Solution):
-            break
-    return found
+    def _solution(self, preemptor: Preemptor) -> Solution | NoPlan:
+        if not preemptor.only_opportunistic and self._eternal():
+            found = self._best_partition(replace(preemptor, only_opportunistic=True))
+            if isinstance(found, Solution):
+                return found
+        return self._best_partition(preemptor)
 
-
-def _best_partition(
-    preemptor: Preemptor, context: PlanningContext, planner: Planner, survey: Survey, *, whole: bool
-) -> Solution | NoPlan:
-    found: list[Solution] = []
-    last, held_back = NoPlan("it names no partition"), False
-    for partition in preemptor.partitions:
-        if why := before_planning(preemptor, partition, context):
-            last, held_back = NoPlan(why), True
-            continue
-        for prepared in _problems(preemptor, partition, context, survey, whole=whole):
-            solution = _solution(prepared, planner)
-            if isinstance(solution, NoPlan):
-                last = solution
+    def _best_partition(self, preemptor: Preemptor) -> Solution | NoPlan:
+        found: list[Solution] = []
+        last, held_back = NoPlan("it names no partition"), False
+        for partition in preemptor.partitions:
+            if why := before_planning(preemptor, partition, self.context):
+                last, held_back = NoPlan(why), True
                 continue
-            found.append(solution)
-            if not solution.point.actions:  # nothing is better than that no job leaves
-                break
-    if preemptor.late_until:
-        soonest_s = min((each.point.max_delay_s for each in found), default=0)
-        found = [each for each in found if each.point.max_delay_s == soonest_s]
-    best = choose([each.point for each in found], preemptor.nodes)
-    # Where a limit has a part in it, it is not known how long there is none: limits are looked at each time.
-    return next((each for each in found if each.point is best), NoPlan(last.why) if held_back else last)
+            for prepared in self._problems(preemptor, partition):
+                solution = _best_of(prepared, self.planner)
+                if isinstance(solution, NoPlan):
+                    last = solution
+                    continue
+                found.append(solution)
+                if not solution.point.actions:  # nothing is better than that no job leaves
+                    break
+        if preemptor.late_until:
+            soonest_s = min((each.point.max_delay_s for each in found), default=0)
+            found = [each for each in found if each.point.max_delay_s == soonest_s]
+        best = choose([each.point for each in found], preemptor.nodes)
+        # Where a limit has a part in it, it is not known how long there is none: limits are looked at each time.
+        return next((each for each in found if each.point is best), NoPlan(last.why) if held_back else last)
+
+    def _problems(self, preemptor: Preemptor, partition: str) -> Iterator[PreparedProblem]:
+        """Nodes that are switched off are a problem of their own: their boot leaves less time for jobs that leave."""
+        context, job = self.context, preemptor.job
+        prepare = partial(prepare_problem, preemptor, partition, context, survey=self.survey)
+        prepared = prepare(whole=self.whole)
+        yield prepared
+        some_off = self.survey.once("off", lambda: any(node.boot_s is not None for node in context.snapshot.nodes))
+        if some_off and boot_times(preemptor, partition, context):
+            yield prepare(whole=self.whole, booting=True)
+        # No job is suspended for parts of nodes: to suspend all jobs of whole nodes may still lose less.
+        if context.config.candidates.allow_suspend and takes_parts(prepared.problem) and not job.gpus:
+            yield prepare(whole=True)
 
 
-def _solution(prepared: PreparedProblem, planner: Planner) -> Solution | NoPlan:
+def _best_of(prepared: PreparedProblem, planner: Planner) -> Solution | NoPlan:
     """The best plan of a problem; of one that may be late, the best of those for the soonest moment possible."""
     problem, preemptor = prepared.problem, prepared.preemptor
     if preemptor.late_until:
@@ -167,7 +173,7 @@ def _solution(prepared: PreparedProblem, planner: Planner) -> Solution | NoPlan:
             return NoPlan(_infeasible(prepared), planner.decide(problem))
         problem = replace(problem, max_delay_s=soonest_s)
         prepared = replace(prepared, problem=problem)
-    waiting_nodes = preemptor.nodes if prepared.waits else 0
+    waiting_nodes = preemptor.nodes if preemptor.waits else 0
     curve = in_seconds(planner.decide(problem, waiting_nodes=waiting_nodes), problem, planner)
     point = curve.choose()
     return NoPlan(_infeasible(prepared), curve) if point is None else Solution(prepared, curve, point)
@@ -193,29 +199,11 @@ def in_seconds(curve: Curve, problem: EvictionProblem, planner: Planner) -> Curv
     return replace(curve, exact=needless <= 0, gap=max(0.0, gap))
 
 
-def _problems(
-    preemptor: Preemptor, partition: str, context: PlanningContext, survey: Survey, *, whole: bool
-) -> Iterator[PreparedProblem]:
-    """No job is suspended for parts of nodes: to suspend all jobs of whole nodes may still lose less.
-
-    Nodes that are switched off are a problem of their own: their boot leaves less time for the jobs that leave.
-    """
-    prepared = prepare_problem(preemptor, partition, context, whole=whole, survey=survey)
-    yield prepared
-    if survey.once("off", lambda: any(node.boot_s is not None for node in context.snapshot.nodes)) and boot_times(
-        preemptor, partition, context
-    ):
-        yield prepare_problem(preemptor, partition, context, whole=whole, booting=True, survey=survey)
-    if context.config.candidates.allow_suspend and takes_parts(prepared.problem) and not preemptor.job.gpus:
-        yield prepare_problem(preemptor, partition, context, whole=True, survey=survey)
-
-
-def plan_alone(solution: Solution, planner: Planner, *, explained: bool = True) -> Plan:
-    """The plan that serves a preemptor best, beside no other; with the reasons where it is ``explained``."""
+def plan_alone(solution: Solution, planner: Planner) -> Plan:
+    """The plan that serves a preemptor best, beside no other, with the reason for every job."""
     prepared, point = solution.prepared, solution.point
     nodes = _placement_nodes(prepared, point)
-    verdicts = _explain(prepared, point, nodes, planner) if explained else ()
-    return plan_of(solution, point, nodes, verdicts)
+    return plan_of(solution, point, nodes, _explain(prepared, point, nodes, planner))
 
 
 def plan_of(
@@ -229,7 +217,12 @@ def plan_of(
     """A plan from what was chosen: ``verdicts`` are those of the candidates, ``depends_on`` leave for others."""
     prepared, preemptor = solution.prepared, solution.prepared.preemptor
     snapshot = prepared.context.snapshot
-    gone = prepared.leaving | {planned.job_id for planned in point.actions} | set(depends_on)
+    preempted = [planned.job_id for planned in point.actions if planned.action is not Action.END]
+    begins_s = prepared.context.begins_in_s
+    notes = [_LATE] if preemptor.late_until else []
+    if begins_s >= 1:  # long enough to be seen in a plan
+        notes.append(f"counted on being begun within {format_duration(begins_s)}: so long a cycle takes here")
+    gone = prepared.ground.leaving | {planned.job_id for planned in point.actions} | set(depends_on)
     return Plan(
         preemptor=preemptor.job,
         made_at=prepared.context.now,
@@ -243,25 +236,17 @@ def plan_of(
         leaving=tuple(snapshot.job_by_id[planned.job_id] for planned in point.actions),
         verdicts=tuple(sorted((*prepared.verdicts, *verdicts), key=lambda verdict: verdict.job_id)),
         together=together or tuple(each for each in preemptor.components if each != preemptor.job.job_id),
-        eternal=tuple(
-            each.job_id for each in point.actions if each.job_id in prepared.eternal and each.action is not Action.END
-        ),
+        eternal=tuple(job_id for job_id in preempted if job_id in prepared.ground.eternal),
         staying=tuple(sorted(sharers(prepared.problem, snapshot, nodes) - gone)),
         ordinary=preemptor.ordinary,
         rule=preemptor.rule,
-        note="; ".join(filter(None, (_LATE if preemptor.late_until else "", _begins(prepared.context.begins_in_s)))),
+        note="; ".join(notes),
         tasks=preemptor.tasks,
         components=preemptor.components,
         partition=prepared.partition,
         ask=ask_of(preemptor, prepared.context.limits),
-        begins_in_s=prepared.context.begins_in_s,
+        begins_in_s=begins_s,
     )
-
-
-def _begins(seconds: float) -> str:
-    """Where that is long enough to be seen in a plan."""
-    within = format_duration(seconds)
-    return f"counted on being begun within {within}: so long a cycle takes here" if seconds >= 1 else ""
 
 
 def _placement_nodes(prepared: PreparedProblem, point: CurvePoint) -> tuple[str, ...]:
@@ -275,11 +260,11 @@ def _placement_nodes(prepared: PreparedProblem, point: CurvePoint) -> tuple[str,
     freed: dict[str, int] = {}
     held: set[str] = set()
     for candidate in prepared.problem.candidates:
+        if candidate.job_id not in when:
+            held.update(candidate.node_names)
+            continue
         for name in candidate.node_names:
-            if candidate.job_id in when:
-                freed[name] = max(freed.get(name, 0), when[candidate.job_id])
-            else:
-                held.add(name)
+            freed[name] = max(freed.get(name, 0), when[candidate.job_id])
     order = sorted((later, name) for name, later in freed.items() if name not in held)
     names = (*prepared.free_nodes, *(name for _, name in order))
     return tuple(sorted(names[: prepared.preemptor.nodes]))
@@ -293,32 +278,31 @@ def _explain(
     near = {node.name for node in problem.nodes if node.switch == switch}
     chosen = {planned.job_id: planned for planned in point.actions}
     counterfactual = len(chosen) <= _EXPLAINED_JOBS and len(problem.candidates) <= _EXPLAINED_CANDIDATES
-    verdicts = []
-    for candidate in problem.candidates:
-        planned = chosen.get(candidate.job_id)
-        if planned is None:
-            if exempt := too_late(candidate, prepared):
-                verdicts.append(exempt)
-                continue
-            if not chosen:
-                reason = "not needed: enough nodes are free already"
-            elif switch and near.isdisjoint(candidate.node_names):
-                reason = f"not needed: all nodes of the plan are under leaf switch {switch}, and it has none there"
-            elif in_time := problem.in_time(candidate.options):
-                reason = f"not needed: {_cheapest(in_time)}, and the chosen set costs less without it"
-            else:
-                reason = f"not possible in time: {_cheapest(candidate.options)}"
-            verdicts.append(Verdict(candidate.job_id, Choice.SPARED, "not_needed", reason))
+
+    def spared(candidate: Candidate) -> Verdict:
+        if exempt := too_late(candidate, prepared):
+            return exempt
+        if not chosen:
+            reason = "not needed: enough nodes are free already"
+        elif switch and near.isdisjoint(candidate.node_names):
+            reason = f"not needed: all nodes of the plan are under leaf switch {switch}, and it has none there"
+        elif in_time := problem.in_time(candidate.options):
+            reason = f"not needed: {_cheapest(in_time)}, and the chosen set costs less without it"
         else:
-            preempted = planned.action is not Action.END
-            more = f"; {_without(problem, candidate.job_id, point, planner)}" if counterfactual and preempted else ""
-            verdicts.append(why_chosen(planned, prepared, more))
-    return verdicts
+            reason = f"not possible in time: {_cheapest(candidate.options)}"
+        return Verdict(candidate.job_id, Choice.SPARED, "not_needed", reason)
+
+    def leaves(planned: PlannedAction) -> Verdict:
+        asked = counterfactual and planned.action is not Action.END
+        more = f"; {_without(problem, planned.job_id, point, planner)}" if asked else ""
+        return why_chosen(planned, prepared, more)
+
+    return [leaves(chosen[c.job_id]) if c.job_id in chosen else spared(c) for c in problem.candidates]
 
 
 def too_late(candidate: Candidate, prepared: PreparedProblem) -> Verdict | None:
     """The verdict on a job that may not be preempted, and whose own end comes too late; None for any other."""
-    exempt = prepared.only_end.get(candidate.job_id)
+    exempt = prepared.ground.jobs.only_end.get(candidate.job_id)
     return None if exempt is None or prepared.problem.in_time(candidate.options) else exempt
 
 
@@ -327,12 +311,12 @@ def why_chosen(planned: PlannedAction, prepared: PreparedProblem, more: str = ""
     if planned.action is Action.END:
         within = format_duration(planned.ready_s)
         reason = f"its own time limit empties its nodes within {within}"
-        if planned.job_id in prepared.likely:
+        if planned.job_id in prepared.ground.likely:
             reason = f"it will have ended within {within}, by how long earlier jobs of its user and name took"
         return Verdict(planned.job_id, Choice.CHOSEN, "ends_in_time", reason)
     reason = what_becomes(planned)
-    if planned.action is Action.KILL and prepared.unsaved.get(planned.job_id):
-        reason += f" ({prepared.unsaved[planned.job_id]})"
+    if planned.action is Action.KILL and (unsaved := prepared.ground.jobs.unsaved.get(planned.job_id)):
+        reason += f" ({unsaved})"
     return Verdict(planned.job_id, Choice.CHOSEN, planned.action.value, reason + more)
 
 
@@ -355,13 +339,6 @@ def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: 
     return "others would do as well; ties go to the smaller job id"
 
 
-def free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
-    """Whether no job has to leave for this plan: Slurm can start the preemptor by itself."""
-    holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
-    others = [job for job in holders if job.job_id not in plan.staying]
-    return not plan.leaving and all(job.state is JobState.COMPLETING for job in others)
-
-
 def _cheapest(options: tuple[Option, ...]) -> str:
     best = min(options, key=lambda option: (option.lost_work_node_s, option.checkpoint_s, option.ready_s))
     match best.action:
@@ -375,20 +352,15 @@ def _cheapest(options: tuple[Option, ...]) -> str:
             return f"saving it would take {format_duration(best.checkpoint_s)}"
 
 
-def _where(needs: Needs) -> str:
-    if needs.one_switch:
-        return "under one leaf switch "
-    if needs.switches:
-        return f"under {needs.switches} leaf switches "
-    return "with the same one of its features " if needs.same_feature else ""
-
-
 def _infeasible(prepared: PreparedProblem) -> str:
     problem = prepared.problem
     within = format_duration(problem.max_delay_s)
     if scarce := [pool.name for pool in problem.pools if not could_serve(pool, problem.needs or Needs())]:
         return f"jobs that may leave do not hold enough of {', '.join(scarce)}, and too little of it is free"
-    where = _where(problem.needs or Needs())
+    needs = problem.needs or Needs()
+    where = "with the same one of its features " if needs.same_feature else ""
+    if needs.one_switch or needs.switches:
+        where = "under one leaf switch " if needs.one_switch else f"under {needs.switches} leaf switches "
     pools = {pool.name for pool in problem.pools}
     possible = {name for candidate in problem.candidates for name in candidate.node_names} - pools
     preemptor, context = prepared.preemptor, prepared.context
@@ -396,6 +368,6 @@ def _infeasible(prepared: PreparedProblem) -> str:
     names = ", ".join(sorted(set(reserved.values()))[:3])
     taken = f"; {len(reserved)} are reserved ({names}) before the job would have ended" if reserved else ""
     return (
-        f"{prepared.preemptor.nodes} nodes asked, {len(prepared.free_nodes)} free, and at most "
+        f"{preemptor.nodes} nodes asked, {len(prepared.free_nodes)} free, and at most "
         f"{len(possible)} more could be freed; not enough {where}within {within}{kept_by_others(problem)}{taken}"
     )

@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from clearway.eligibility.constraint import alternatives, satisfied
@@ -15,23 +15,33 @@ from clearway.eligibility.under_way import UnderWay
 from clearway.eligibility.urgent import is_eternal
 from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
-from clearway.model.plan import Preemptor, Verdict
+from clearway.model.plan import Choice, Preemptor, Verdict
 from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
 from clearway.planning.formulation.partial_nodes import serving
-from clearway.preemption.candidates import (
-    JobOptions,
-    Survey,
-    candidate_of,
-    ends_before_its_limit,
-    job_options,
-    looks_at_jobs,
-    no_use,
-)
+from clearway.preemption.candidates import JobOptions, Survey, ends_before_its_limit, job_options, looks_at_jobs
 from clearway.preemption.node_needs import holdings, needs_of, node_of, share, slotted
 from clearway.preemption.validation import latest_start, reserved_before_end
 
 # Only Slurm's backfill starts heterogeneous jobs, and it looks so often (``bf_interval``).
 BACKFILL_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What the problems of preemptors have in common that ask for the same of each node."""
+
+    needs: Needs | None
+    eligible: frozenset[str]  # nodes that the preemptor could run on
+    leaving: frozenset[str]  # jobs that leave anyway
+    eternal: frozenset[str]  # eternal jobs that hold nodes
+    jobs: JobOptions
+    ways: tuple[Hashable, ...]  # what names the jobs' options in the survey
+    candidates: tuple[Candidate, ...] = ()
+    nodes: tuple[NodeResources, ...] = ()
+    pools: int = 0  # of licenses
+    free_nodes: tuple[str, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()  # of the jobs that are no candidates
+    likely: frozenset[str] = frozenset()  # jobs whose ``end`` is expected from earlier ones, not from a time limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +52,15 @@ class PreparedProblem:
     partition: str
     context: PlanningContext
     problem: EvictionProblem
-    free_nodes: tuple[str, ...]
-    verdicts: tuple[Verdict, ...] = field(default=())  # of the jobs that are no candidates
-    unsaved: Mapping[str, str] = field(default_factory=dict)  # of the others: why one cannot be checkpointed
-    leaving: frozenset[str] = frozenset()  # jobs that leave anyway
-    likely: frozenset[str] = frozenset()  # jobs whose ``end`` is expected from earlier ones, not from a time limit
-    eternal: frozenset[str] = frozenset()  # eternal jobs that hold nodes
-    only_end: Mapping[str, Verdict] = field(default_factory=dict)  # of candidates that may not be preempted: why not
-    waits: bool = True  # whether a job waits for the nodes
+    ground: Ground
 
+    @property
+    def free_nodes(self) -> tuple[str, ...]:
+        return self.ground.free_nodes
 
-@dataclass(frozen=True, slots=True)
-class _Ground:
-    """What the problems of preemptors have in common that ask for the same of each node."""
-
-    candidates: tuple[Candidate, ...]
-    needs: Needs | None
-    nodes: tuple[NodeResources, ...]
-    pools: int  # of licenses
-    free_nodes: tuple[str, ...]
-    verdicts: tuple[Verdict, ...]
-    jobs: JobOptions
-    leaving: frozenset[str]
-    likely: frozenset[str]
-    eternal: frozenset[str]
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        return self.ground.verdicts
 
 
 def prepare_problem(
@@ -79,48 +74,30 @@ def prepare_problem(
 ) -> PreparedProblem:
     """The eviction problem of one preemptor on the nodes of one partition.
 
-    A node counts as freed only when all its jobs leave; where the preemptor takes parts of nodes (see
-    ``preemption.node_needs``), when enough of it is free. ``whole``: whole nodes, unless it asks for GPUs.
+    ``whole``: whole nodes, unless it asks for GPUs; else parts of nodes may do (``preemption.node_needs``).
     ``booting``: nodes that power saving has switched off serve as well. Slurm boots them once all the others are free,
     so jobs have to leave that much earlier. ``survey``: of several preemptors, for contexts that differ in what is
     under way alone.
     """
     survey = survey or Survey()
     config, now = context.config, context.now
-    horizon_s = horizon(preemptor, context)
-    boots: dict[str, float] = {}
-    if booting:
-        boots = boot_times(preemptor, partition, context)
-        horizon_s -= max(boots.values(), default=0.0)
+    boots = boot_times(preemptor, partition, context) if booting else {}
+    horizon_s = horizon(preemptor, context) - max(boots.values(), default=0.0)
     ground = _ground(preemptor, partition, context, survey, boots, survey.ends_within_s(horizon_s), whole=whole)
+    parts = ground.needs is not None
     # Parts of nodes are planned to the second, however long there is.
-    step_s = 1 if ground.needs is not None else max(1, math.ceil(horizon_s / config.planning.steps))
-    free = ground.free_nodes
+    step_s = 1 if parts else max(1, math.ceil(horizon_s / config.planning.steps))
     problem = EvictionProblem(
-        max(0, preemptor.nodes - len(free)),
+        preemptor.nodes + ground.pools if parts else max(0, preemptor.nodes - len(ground.free_nodes)),
         int(horizon_s // step_s) * step_s,
         step_s,
         ground.candidates,
         preemptor.nodes,
+        ground.needs,
+        ground.nodes,
         busy_s=file_system_busy_s(context.under_way.evictions, context.snapshot, config, now, horizon_s),
     )
-    if ground.needs is not None:
-        asked = preemptor.nodes + ground.pools
-        problem = replace(problem, nodes_needed=asked, needs=ground.needs, nodes=ground.nodes)
-    return PreparedProblem(
-        preemptor,
-        partition,
-        context,
-        problem,
-        free,
-        ground.verdicts,
-        ground.jobs.unsaved,
-        ground.leaving,
-        ground.likely,
-        ground.eternal,
-        ground.jobs.only_end,
-        waits=preemptor.waits,
-    )
+    return PreparedProblem(preemptor, partition, context, problem, ground)
 
 
 def eternal_jobs(context: PlanningContext, survey: Survey) -> frozenset[str]:
@@ -138,9 +115,9 @@ def _ground(
     ends_within_s: float,
     *,
     whole: bool,
-) -> _Ground:
+) -> Ground:
     """Parts of the survey are named by all that they depend on."""
-    snapshot, job, under_way = context.snapshot, preemptor.job, context.under_way
+    snapshot, job, under_way, several = context.snapshot, preemptor.job, context.under_way, preemptor.tasks > 1
     eternal = eternal_jobs(context, survey)
     reserved = frozenset(reserved_before_end(job, latest_start(preemptor, context.now), context))
     asks = (job.excluded_nodes, job.features, job.cpus_per_node, job.memory_mib, job.gpus, job.spread)
@@ -152,64 +129,44 @@ def _ground(
     shape = (job.gres, job.exclusive, job.even_cpus, job.contiguous, job.required_nodes, job.partitions, job.licenses)
     switches = job.switches if job.switches <= 1 or job.switches < job.num_nodes else None  # None: any number does
     of_number = (job.even_cpus * job.num_nodes == job.cpus, switches)
-    asked = ("needs", asks, shape, of_number, preemptor.tasks > 1, whole, eligible)
-    needs = survey.once(asked, lambda: needs_of(job, snapshot, eligible, whole=whole, several=preemptor.tasks > 1))
+    asked = ("needs", asks, shape, of_number, several, whole, eligible)
+    needs = survey.once(asked, lambda: needs_of(job, snapshot, eligible, whole=whole, several=several))
     # A job that stands suspended keeps what it has of a node, GPUs among it.
     may_suspend = context.config.candidates.allow_suspend and needs is None and not job.gpus
     suspend_on = eligible if may_suspend else frozenset[str]()
     of_rule = (preemptor.rule, preemptor.max_kill_loss_s, preemptor.only_opportunistic, preemptor.ordinary)
     claimed = (under_way.jobs, under_way.avoid, under_way.lasting)
     of_jobs = ("looks", *of_rule, *claimed, leaving, suspend_on, job.memory_mib if may_suspend else 0)
-    looks = survey.once(
-        of_jobs,
-        lambda: looks_at_jobs(
-            preemptor, context, leaving=leaving, eternal=eternal, suspend_on=suspend_on, cache=survey.cache
-        ),
-    )
+    look = partial(looks_at_jobs, preemptor, context, leaving=leaving, eternal=eternal, suspend_on=suspend_on)
+    looks = survey.once(of_jobs, lambda: look(cache=survey.cache))
     ways = (of_jobs, ends_within_s)
     jobs = survey.once(("jobs", *ways), lambda: job_options(looks, ends_within_s))
-    alone = (job.job_id, preemptor.tasks) if job.licenses or preemptor.tasks > 1 else None
+    alone = (job.job_id, preemptor.tasks) if job.licenses or several else None
     kind = ("ground", *ways, eligible, needs, under_way.promised, alone)
-    return survey.once(
-        kind, lambda: _found_ground(preemptor, context, _Asked(needs, eligible, leaving, eternal, jobs, ways), survey)
-    )
+    known = Ground(needs, eligible, leaving, eternal, jobs, ways)
+    return survey.once(kind, lambda: _with_candidates(known, preemptor, context, survey))
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a preemptor needs, the nodes it could run on, and what the jobs there may do."""
-
-    needs: Needs | None
-    eligible: frozenset[str]
-    leaving: frozenset[str]
-    eternal: frozenset[str]
-    jobs: JobOptions
-    ways: tuple[Hashable, ...]  # what names the jobs' options in the survey
-
-
-def _found_ground(preemptor: Preemptor, context: PlanningContext, asks: _Asked, survey: Survey) -> _Ground:
-    needs, eligible, leaving, jobs, ways = asks.needs, asks.eligible, asks.leaving, asks.jobs, asks.ways
-    snapshot, by_id, now = context.snapshot, context.snapshot.job_by_id, context.now
-    licenses = pools(preemptor.job, snapshot, context.under_way, leaving, jobs.options.keys())
+def _with_candidates(known: Ground, preemptor: Preemptor, context: PlanningContext, survey: Survey) -> Ground:
+    needs, eligible, leaving, options = known.needs, known.eligible, known.leaving, known.jobs.options
+    snapshot, ways = context.snapshot, known.ways
+    licenses = pools(preemptor.job, snapshot, context.under_way, leaving, options.keys())
     nodes: tuple[NodeResources, ...] = ()
     if needs is None:
         staying = {name: {j.job_id for j in snapshot.jobs_on.get(name, ())} - leaving for name in eligible}
-        freeable = _freeable(staying, jobs.options.keys())
-        candidates, verdicts = _candidates(preemptor, context, jobs, eligible, freeable)
+        candidates, verdicts = _candidates(preemptor, context, known, _freeable(staying, options.keys()))
         # Nodes that are free, or are once the jobs that leave anyway have left.
         empty = (snapshot.node_by_name[name] for name, job_ids in staying.items() if not job_ids)
         free = frozenset(node.name for node in empty if node.name in snapshot.jobs_on or not in_use(node, snapshot))
     else:
         whole = needs.per_node == Amounts()
-        held = survey.once(
-            ("holdings", *ways, eligible, whole),
-            lambda: holdings(eligible, snapshot, leaving, jobs.options.keys(), whole=whole),
-        )
+        hold = partial(holdings, eligible, snapshot, leaving, options.keys(), whole=whole)
+        held = survey.once(("holdings", *ways, eligible, whole), hold)
         sharing = share(needs, held, snapshot, licenses, survey.once)
         if preemptor.tasks > 1:
             sharing = slotted(sharing, needs, preemptor.tasks)
         nodes, free, holds = sharing.nodes, sharing.free, sharing.holds
-        find = partial(_candidates, preemptor, context, jobs, eligible, holds, holds)
+        find = partial(_candidates, preemptor, context, known, holds, holds)
         shared = preemptor.tasks == 1 and not licenses[0]
         candidates, verdicts = survey.once(("candidates", *ways, eligible, id(holds)), find) if shared else find()
         if preemptor.tasks > 1:
@@ -217,49 +174,62 @@ def _found_ground(preemptor: Preemptor, context: PlanningContext, asks: _Asked, 
             free = frozenset(node.name for node in serving(asked, ()) if node.pool is None)
 
     def likely() -> frozenset[str]:
-        guessed = jobs.options if context.config.planning.end_confidence is not None else {}
-        return frozenset(i for i, own in guessed.items() if ends_before_its_limit(by_id[i], own, now))
+        guessed = options if context.config.planning.end_confidence is not None else {}
+        by_id = snapshot.job_by_id
+        return frozenset(i for i, own in guessed.items() if ends_before_its_limit(by_id[i], own, context.now))
 
-    return _Ground(
-        candidates,
-        needs,
-        nodes,
-        len(licenses[0]),
-        _surest_first(free, snapshot, context.under_way.promised),
-        verdicts,
-        jobs,
-        leaving,
-        survey.once(("likely", *ways), likely),
-        asks.eternal,
+    return replace(
+        known,
+        candidates=candidates,
+        nodes=nodes,
+        pools=len(licenses[0]),
+        free_nodes=_surest_first(free, snapshot, context.under_way.promised),
+        verdicts=verdicts,
+        likely=survey.once(("likely", *ways), likely),
     )
 
 
 def _candidates(
     preemptor: Preemptor,
     context: PlanningContext,
-    jobs: JobOptions,
-    eligible: frozenset[str],
+    known: Ground,
     freeable: Mapping[str, Iterable[str]],
     holds: Mapping[str, Mapping[str, Amounts]] | None = None,
 ) -> tuple[tuple[Candidate, ...], tuple[Verdict, ...]]:
-    """The jobs that could free nodes, and the verdicts on all others."""
-    candidates, useless = [], []
-    for job_id, options in jobs.options.items():
+    """The jobs that could free nodes, and the verdicts on all others; ``holds``: of each node that is freeable."""
+    candidates, verdicts = [], list(known.jobs.verdicts)
+    for job_id, options in known.jobs.options.items():
         job, names = context.snapshot.job_by_id[job_id], tuple(sorted(freeable.get(job_id, ())))
         if not names:
-            useless.append(no_use(job, eligible, preemptor))
+            code, why = "elsewhere", f"none of its nodes can serve the {preemptor.called}"
+            if not known.eligible.isdisjoint(job.nodes):
+                code = "shared_with_exempt"
+                why = "it shares its nodes with jobs that may not be preempted, so nothing would be freed"
+            verdicts.append(Verdict(job_id, Choice.EXEMPT, code, why))
             continue
-        held = () if holds is None else tuple([holds[job_id][name] for name in names])
-        candidates.append(candidate_of(job, names, options, context, held))
-    return tuple(candidates), tuple(sorted((*jobs.verdicts, *useless), key=lambda verdict: verdict.job_id))
+        start = job.start_time or context.now
+        ran_s = max(0.0, (context.now - start).total_seconds())
+        candidate = Candidate(
+            job_id=job_id,
+            nodes=len(names),
+            options=options,
+            node_names=names,
+            holds=() if holds is None else tuple([holds[job_id][name] for name in names]),
+            ran_s=round(ran_s, 3),
+            remaining_s=None if job.time_limit_s is None else round(max(0.0, job.time_limit_s - ran_s), 3),
+            waited_s=round(max(0.0, (start - job.submit_time).total_seconds()), 3),
+            preempt_priority=context.snapshot.preempt_priorities.of(job),
+            job_nodes=len(job.nodes),
+        )
+        candidates.append(candidate)
+    return tuple(candidates), tuple(sorted(verdicts, key=lambda verdict: verdict.job_id))
 
 
 def horizon(preemptor: Preemptor, context: PlanningContext) -> float:
     """Seconds within which nodes must begin to empty.
 
-    What passes before the plan is begun, and what Slurm needs to end jobs and start the preemptor, is taken off. A
-    preemptor whose deadline has passed gets its max delay once more: it is still urgent, and a horizon of zero would
-    only allow kills.
+    What passes before the plan is begun, and what Slurm needs to end jobs and start the preemptor, is taken off. After
+    its deadline it gets its max delay once more: it is still urgent, and a horizon of zero would only allow kills.
     """
     config = context.config
     remaining_s = ((preemptor.late_until or preemptor.deadline) - context.now).total_seconds()
@@ -318,10 +288,7 @@ def _suits(node: Node, job: Job, partition: str, *, reserved: bool, awake: bool 
         and not (reserved and node.reservation is not None)
         and node.name not in job.excluded_nodes
         and could_hold(node, job)
-        and (
-            not job.features
-            or any(satisfied(each, frozenset(node.features)) for each in alternatives(job.features) or ())
-        )
+        and any(satisfied(each, frozenset(node.features)) for each in alternatives(job.features) or ())
     )
 
 
@@ -346,10 +313,7 @@ def _freeable(staying: Mapping[str, AbstractSet[str]], may_leave: AbstractSet[st
 
 
 def _surest_first(names: Iterable[str], snapshot: ClusterSnapshot, promised: frozenset[str]) -> tuple[str, ...]:
-    """Nodes on which jobs still run that leave for other evictions come last: none of those is taken needlessly.
-
-    Before them come nodes that are switched off.
-    """
+    """Last come nodes with jobs that leave for other evictions, before them those that are switched off."""
 
     def depends_on_others(name: str) -> bool:
         return any(job.job_id in promised for job in snapshot.jobs_on.get(node_of(name), ()))

@@ -24,7 +24,7 @@ from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.operations import Eviction, EvictionState, Operation, Usage
 from clearway.model.plan import Plan, Preemptor
 from clearway.preemption.detection import waits_since
-from clearway.preemption.plan import decide, free_already
+from clearway.preemption.plan import decide
 from clearway.preemption.validation import after_planning, over_budget, over_limits, plan_aged, plan_misfit, waiting_now
 
 # With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
@@ -35,6 +35,7 @@ _SLURM_PREEMPTS_S = 30.0
 # After a start of slurmctld all nodes are without an answer, measured 3 s for eight of them. Slurm itself calls a node
 # DOWN after SlurmdTimeout (300 s), which is longer than an urgent job may wait.
 MAY_BE_SILENT = timedelta(seconds=30)
+RENEWED_EVERY = timedelta(seconds=60)  # where only time has passed
 
 
 class SilentNodes:
@@ -52,58 +53,11 @@ class SilentNodes:
         return frozenset(name for name, since in self._since.items() if now - since < MAY_BE_SILENT)
 
 
-def needless(
-    preemptor: Preemptor,
-    plan: Plan,
-    planning: PlanningContext,
-    context: CycleContext,
-    basis: PlanningBasis,
-    may_answer: frozenset[str],
-) -> str:
-    """Why a plan is not worth storing; empty where it is. ``may_answer``: nodes that may take jobs in a moment."""
-    snapshot = context.snapshot
-    if context.database_full and context.config.daemon.mode is Mode.OBSERVE:
-        return "the database is larger than daemon.database_limit_mib, so that proposals are not stored"
-    if preemptor.ordinary and not plan.preemptees:
-        return "enough nodes are free; Slurm starts it in its turn"
-    waited_s = (context.now - waits_since(preemptor.job)).total_seconds()
-    if waited_s < _SLURM_HAS_ITS_TURN_S:
-        if not plan.components and free_already(plan, snapshot):
-            return "enough nodes are free; Slurm has its turn"
-        if snapshot.power_saving.hides_nodes and preemptor.job.reason == "None":
-            return "Slurm, which does not show nodes of the cloud that are off, has its turn"
-    if not plan.leaving:
-        return ""
-    grace_s = snapshot.preempt_priorities.grace_s
-    turn_s = _SLURM_PREEMPTS_S + (grace_s + TIME_LIMIT_SLACK_S if grace_s else 0.0)
-    if waited_s < turn_s and slurm_preempts(preemptor, snapshot):
-        return "Slurm preempts jobs for it by itself, and has its turn"
-    if _fewer_soon(preemptor, plan, planning, basis, may_answer):
-        return "nodes that Slurm waits for may answer in a moment; then fewer jobs leave, or none"
-    return ""
-
-
-def _fewer_soon(
-    preemptor: Preemptor, now: Plan, planning: PlanningContext, basis: PlanningBasis, may_answer: frozenset[str]
-) -> bool:
-    """Whether fewer jobs had to leave if these nodes took jobs."""
-    snapshot = planning.snapshot
-    silent = {node.name for node in snapshot.nodes if node.name in may_answer and not node.available}
-    if not silent:
-        return False
-    nodes = tuple(replace(node, available=node.available or node.name in silent) for node in snapshot.nodes)
-    under_way = under_way_by(basis.operations.all(), preemptor.deadline)
-    soon = replace(planning, snapshot=replace(snapshot, nodes=nodes), under_way=under_way)
-    plan = decide(preemptor, soon, basis.planner)
-    return isinstance(plan, Plan) and len(plan.leaving) < len(now.leaving)
-
-
 def slurm_preempts(preemptor: Preemptor, snapshot: ClusterSnapshot) -> bool:
     """Whether Slurm may start this preemptor by preempting others by itself, as far as the snapshot tells.
 
-    Who leaves for an urgent job is decided by one of the two. On nodes without other jobs than those that Slurm would
-    take, or where one of them suffices for a part of a node. That it could not after all costs a wait; not to see that
-    it could costs a second job.
+    On nodes without other jobs than those that Slurm would take, or where one of them suffices for a part of a node.
+    That it could not after all costs a wait; not to see that it could costs a second job.
     """
     if not any(snapshot.preempt_priorities.preempts.values()):
         return False
@@ -118,9 +72,6 @@ def _would_be_free(node: Node, waiting: Job, snapshot: ClusterSnapshot) -> bool:
     jobs = [job for job in snapshot.jobs_on.get(node.name, ()) if job.state is not JobState.COMPLETING]
     taken = [priorities.takes(job, waiting) for job in jobs]
     return all(taken) or (not waiting.exclusive and any(taken))
-
-
-RENEWED_EVERY = timedelta(seconds=60)  # where only time has passed
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +105,53 @@ class Proposals:
     approval: ApprovalRules
     basis: PlanningBasis
     outdated: dict[str, tuple[Eviction, str]] = field(default_factory=dict)  # and why, by job_id of the preemptor
+
+    def needless(
+        self,
+        preemptor: Preemptor,
+        plan: Plan,
+        planning: PlanningContext,
+        context: CycleContext,
+        may_answer: frozenset[str],
+    ) -> str:
+        """Why a plan is not worth storing; empty where it is. ``may_answer``: nodes that may take jobs in a moment."""
+        snapshot = context.snapshot
+        if context.database_full and context.config.daemon.mode is Mode.OBSERVE:
+            return "the database is larger than daemon.database_limit_mib, so that proposals are not stored"
+        if preemptor.ordinary and not plan.preemptees:
+            return "enough nodes are free; Slurm starts it in its turn"
+        waited_s = (context.now - waits_since(preemptor.job)).total_seconds()
+        if waited_s < _SLURM_HAS_ITS_TURN_S:
+            holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
+            others = [job for job in holders if job.job_id not in plan.staying]
+            free = not plan.leaving and all(job.state is JobState.COMPLETING for job in others)
+            if free and not plan.components:
+                return "enough nodes are free; Slurm has its turn"
+            if snapshot.power_saving.hides_nodes and preemptor.job.reason == "None":
+                return "Slurm, which does not show nodes of the cloud that are off, has its turn"
+        if not plan.leaving:
+            return ""
+        grace_s = snapshot.preempt_priorities.grace_s
+        turn_s = _SLURM_PREEMPTS_S + (grace_s + TIME_LIMIT_SLACK_S if grace_s else 0.0)
+        if waited_s < turn_s and slurm_preempts(preemptor, snapshot):
+            return "Slurm preempts jobs for it by itself, and has its turn"
+        if self._fewer_soon(preemptor, plan, planning, may_answer):
+            return "nodes that Slurm waits for may answer in a moment; then fewer jobs leave, or none"
+        return ""
+
+    def _fewer_soon(
+        self, preemptor: Preemptor, now: Plan, planning: PlanningContext, may_answer: frozenset[str]
+    ) -> bool:
+        """Whether fewer jobs had to leave if these nodes took jobs."""
+        snapshot = planning.snapshot
+        silent = {node.name for node in snapshot.nodes if node.name in may_answer and not node.available}
+        if not silent:
+            return False
+        nodes = tuple(replace(node, available=True) if node.name in silent else node for node in snapshot.nodes)
+        under_way = under_way_by(self.operations.all(), preemptor.deadline)
+        soon = replace(planning, snapshot=replace(snapshot, nodes=nodes), under_way=under_way)
+        plan = decide(preemptor, soon, self.basis.planner)
+        return isinstance(plan, Plan) and len(plan.leaving) < len(now.leaving)
 
     def fits(self, e: Eviction, open_ones: Sequence[Operation], context: CycleContext) -> bool:
         """Whether it may be carried on as it is stored now; one that does not fit any more is put aside."""
@@ -210,11 +208,8 @@ class Proposals:
 
     def _begin_if_allowed(self, e: Eviction, context: CycleContext) -> None:
         """In automatic mode a plan waits only as long as there is a reason to ask."""
-        if (
-            e.state is EvictionState.AWAITING_APPROVAL
-            and e.mode == Mode.AUTOMATIC
-            and self.approval.given(e.plan, context)
-        ):
+        waits = e.state is EvictionState.AWAITING_APPROVAL and e.mode == Mode.AUTOMATIC
+        if waits and self.approval.given(e.plan, context):
             told = {"outcome": "", "outcome_code": None, "why": ""}
             self.operations.save(entered(e, EvictionState.PLACING, context.now, **told))
 
@@ -223,18 +218,15 @@ class Proposals:
         # A proposal may count on another proposal, but nothing that is carried out on something that may never be.
         config, now, snapshot, plan = context.config, context.now, context.snapshot, e.plan
         others = [other for other in open_ones if other.eviction_id != e.eviction_id]
-        promised = promised_by([other for other in others if other.state.acting or not e.state.acting])
+        acting = [other for other in others if other.state.acting]
+        misfit = plan_misfit(plan, snapshot, promised_by(acting if e.state.acting else others), config)
+        planning = self.basis.context(context, UnderWay(), counts=False)
+        misfit = misfit or after_planning(plan, context.limits, acting, planning)
         together = (plan.preemptor.job_id, *plan.together)
-        beside = [other for other in others if other.state.acting and other.subject.job_id not in together]
+        beside = [other for other in acting if other.subject.job_id not in together]
         left_s = (latest_of(e, config.execution) - now).total_seconds()
         later_s = max(0.0, file_system_busy_s(beside, snapshot, config, now, left_s) - plan.problem.busy_s)
-        left_open_s = approval_s(e.mode, config.execution)
-        acting = [other for other in others if other.state.acting]
-        misfit = plan_misfit(plan, snapshot, promised, config)
-        misfit = misfit or after_planning(
-            plan, context.limits, acting, self.basis.context(context, UnderWay(), counts=False)
-        )
-        return misfit, plan_aged(plan, now, left_open_s, later_s)
+        return misfit, plan_aged(plan, now, approval_s(e.mode, config.execution), later_s)
 
     def _fits_again(self, e: Eviction, aged: str, context: CycleContext) -> bool:
         """Plan again for the same nodes, for one that an operator approves or has just approved."""
@@ -267,6 +259,6 @@ class Proposals:
         if not isinstance(plan, Plan) or not {(each.job_id, each.action) for each in plan.chosen.actions} <= approved:
             return None
         leaving = {job.job_id for job in e.plan.leaving}
-        verdicts = {verdict.job_id: verdict for verdict in e.plan.verdicts if verdict.job_id not in leaving}
-        verdicts |= {verdict.job_id: verdict for verdict in plan.verdicts if verdict.job_id in leaving}
-        return replace(plan, verdicts=tuple(verdicts[job_id] for job_id in sorted(verdicts)))
+        verdicts = [each for each in e.plan.verdicts if each.job_id not in leaving]
+        verdicts += [each for each in plan.verdicts if each.job_id in leaving]
+        return replace(plan, verdicts=tuple(sorted(verdicts, key=lambda each: each.job_id)))

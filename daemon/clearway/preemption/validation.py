@@ -7,11 +7,9 @@ Limits are asked before planning, where any running job may still leave: what th
 each plan, by the jobs that leave for it and the nodes that it gives: with every fresh look, until it is carried out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from itertools import chain
 from typing import Any
 
 from clearway.config.budget import BudgetConfig
@@ -27,7 +25,7 @@ from clearway.model.operations import Eviction, Operation, Usage
 from clearway.model.plan import OperationPlan, Plan, Preemptor
 from clearway.model.problem import Action
 from clearway.model.records import Taking
-from clearway.preemption.detection import ordinary, preemptor_of, tasks_at_once, waits_since
+from clearway.preemption.detection import imagined_job, ordinary, preemptor_of, tasks_at_once, waits_since
 
 
 def reserved_before_end(job: Job, start: datetime, context: PlanningContext) -> dict[str, str]:
@@ -75,26 +73,21 @@ def after_planning(
     job = snapshot.job_by_id.get(plan.preemptor.job_id, plan.preemptor)
     reserved = reserved_before_end(job, plan.due, context)
     if taken := next((name for name in plan.placement_nodes if name in reserved), ""):
-        return (
-            f"reservation {reserved[taken]} takes node {taken} before the {plan.called} {job.job_id} would have ended"
-        )
+        called = f"{plan.called} {job.job_id}"
+        return f"reservation {reserved[taken]} takes node {taken} before the {called} would have ended"
     if limits is None:
         return ""
-    later = Later(snapshot, _gone(plan, others, group), _coming(job, plan.components, others, context))
+    # One that is suspended keeps what it has, as far as limits go.
+    gone = {each.job_id for one in (plan, *group) for each in one.chosen.actions if each.action is not Action.SUSPEND}
+    for other in others:
+        gone |= other.promised_jobs - {p.job_id for p in other.preemptions if p.action is Action.SUSPEND}
+    later = Later(snapshot, frozenset(gone), _coming(job, plan.components, others, context))
     nodes = [snapshot.node_by_name[name] for name in plan.placement_nodes if name in snapshot.node_by_name]
     tasks = 1 if begun else plan.tasks
     nodes = nodes if tasks == plan.tasks else nodes[: job.num_nodes]
     possible = [plan.partition] if plan.partition else list(job.partitions)
     whys = [holds_back(job, partition, limits, later, nodes, tasks=tasks) for partition in possible]
     return "" if "" in whys or not whys else _told(whys[0])
-
-
-def _gone(plan: Plan, others: Sequence[Operation], group: Sequence[Plan]) -> frozenset[str]:
-    """Jobs that give back what they have; one that is suspended keeps it, as far as limits go."""
-    gone = {each.job_id for one in (plan, *group) for each in one.chosen.actions if each.action is not Action.SUSPEND}
-    for other in others:
-        gone |= other.promised_jobs - {p.job_id for p in other.preemptions if p.action is Action.SUSPEND}
-    return frozenset(gone)
 
 
 def _told(why: str) -> str:
@@ -121,27 +114,14 @@ def _coming(
 
 # Fields of a waiting job that no plan follows from but by others of the Ask; each of them is the same in all Asks.
 # tests/unit/core/test_ask.py says why of each.
+_BLANK = imagined_job(0, (), datetime.fromtimestamp(0, UTC), raw_state="")
 WITHOUT_INFLUENCE: Mapping[str, Any] = {
-    "name": "",
-    "state": JobState.PENDING,
-    "raw_state": "",
-    "reason": "",
-    "submit_time": datetime.fromtimestamp(0, UTC),
-    "eligible_time": None,
-    "start_time": None,
-    "nodes": (),
-    "comment": "",
-    "batch": True,
-    "requeueable": True,
-    "priority": 1,
-    "dependency": "",
-    "reservation": None,
-    "array_job_id": None,
-    "array_task_id": None,
-    "pending_tasks": 1,
-    "array_limit": 0,
-    "het_job_id": None,
-    "het_job_offset": None,
+    name: getattr(_BLANK, name)
+    for name in (
+        *("name", "state", "raw_state", "reason", "submit_time", "eligible_time", "start_time", "nodes", "comment"),
+        *("batch", "requeueable", "priority", "dependency", "reservation", "array_job_id", "array_task_id"),
+        *("pending_tasks", "array_limit", "het_job_id", "het_job_offset"),
+    )
 }
 
 
@@ -168,10 +148,8 @@ def ask_misfit(plan: Plan, snapshot: ClusterSnapshot, config: Config, own: froze
     """What is said of a job that waits and does not ask any more for what it was planned for; empty for any other.
 
     Fewer tasks, idle nodes that it may count on by now, and what its partitions allow are looked at by themselves.
-    ``own``: see ``waiting_now``.
     """
-    seen = snapshot.job_by_id.get(plan.preemptor.job_id)
-    if seen is None or seen.state is not JobState.PENDING:
+    if _pending(plan, snapshot) is None:
         return ""
     if (now := waiting_now(plan, snapshot, config, own)) is None:
         return "is not urgent any more"
@@ -196,12 +174,16 @@ def waiting_now(
     None where it does not wait any more, or no rule makes room for it. While it may start in one partition alone it
     still asks for all of its own.
     """
-    seen = snapshot.job_by_id.get(plan.preemptor.job_id)
-    if seen is None or seen.state is not JobState.PENDING:
+    if (seen := _pending(plan, snapshot)) is None:
         return None
     if seen.partitions == (plan.pin,):
         seen = replace(seen, partitions=plan.preemptor.partitions)
     return _by_rules(seen, plan, snapshot, config, own)
+
+
+def _pending(plan: Plan, snapshot: ClusterSnapshot) -> Job | None:
+    seen = snapshot.job_by_id.get(plan.preemptor.job_id)
+    return None if seen is None or seen.state is not JobState.PENDING else seen
 
 
 def _by_rules(job: Job, plan: Plan, snapshot: ClusterSnapshot, config: Config, own: frozenset[str]) -> Preemptor | None:
@@ -244,19 +226,20 @@ def plan_misfit(
 
     ``promised`` are jobs that leave for other evictions. ``config``: by whose rules the job has to ask for the same.
     """
-    jobs = (partial(_job_misfit, planned, plan, snapshot) for planned in plan.leaving)
-    nodes = (partial(_node_misfit, name, plan, snapshot, promised) for name in plan.placement_nodes)
-    found = (look() for look in chain([partial(_waits_otherwise, plan, snapshot, config)], jobs, nodes))
-    if why := next(filter(None, found), ""):
-        return why
-    if plan.switch and {snapshot.topology.switch_of.get(name) for name in plan.placement_nodes} != {plan.switch}:
-        return f"the plan's nodes are not known to be under leaf switch {plan.switch} any more"
-    return ""
+
+    def misfits() -> Iterator[str]:
+        yield _waits_otherwise(plan, snapshot, config)
+        yield from (_job_misfit(planned, plan, snapshot) for planned in plan.leaving)
+        yield from (_node_misfit(name, plan, snapshot, promised) for name in plan.placement_nodes)
+        if plan.switch and {snapshot.topology.switch_of.get(name) for name in plan.placement_nodes} != {plan.switch}:
+            yield f"the plan's nodes are not known to be under leaf switch {plan.switch} any more"
+
+    return next(filter(None, misfits()), "")
 
 
 def _waits_otherwise(plan: Plan, snapshot: ClusterSnapshot, config: Config | None) -> str:
-    job, named = snapshot.job_by_id.get(plan.preemptor.job_id), f"the {plan.called} {plan.preemptor.job_id}"
-    if job is None or job.state is not JobState.PENDING:
+    job, named = _pending(plan, snapshot), f"the {plan.called} {plan.preemptor.job_id}"
+    if job is None:
         return f"{named} does not wait any more"
     if job.priority == 0:
         return f"{named} is held"
@@ -285,17 +268,12 @@ def _job_misfit(planned: Job, plan: Plan, snapshot: ClusterSnapshot) -> str:
         return f"job {planned.job_id} is not in the run that the plan was made for"
     if job.state is not JobState.RUNNING:
         return f"job {planned.job_id} is {job.state.value}"
+    claims, _ = read_claims(job)
     saves = any(each.job_id == job.job_id and each.action is Action.APP_CHECKPOINT for each in plan.chosen.actions)
-    if saves and saved_at_own_pace(job, plan.made_at, snapshot.taken_at):
+    own_pace = claims is not None and claims.checkpoint is CheckpointHow.INTERVAL
+    if saves and own_pace and last_checkpoint(claims, plan.made_at, snapshot.taken_at) > plan.made_at:
         return f"job {planned.job_id} has saved itself at its own pace since, and will not soon do so again"
     return ""
-
-
-def saved_at_own_pace(job: Job, made_at: datetime, now: datetime) -> bool:
-    """Whether the checkpoint that a plan was to wait for came before the plan began."""
-    claims, _ = read_claims(job)
-    paced = claims is not None and claims.checkpoint is CheckpointHow.INTERVAL
-    return paced and last_checkpoint(claims, made_at, now) > made_at
 
 
 def plan_aged(plan: Plan, now: datetime, approval_s: float = 0.0, later_s: float = 0.0) -> str:

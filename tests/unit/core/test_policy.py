@@ -154,7 +154,7 @@ def test_a_job_that_will_likely_have_ended_counts_where_the_site_wants_it() -> N
     (option,) = ends(situation(jobs, history=known, planning={"end_confidence": 0.9}))["101"]
     assert option.ready_s == 120
     assert ends(situation(jobs, history=known, planning={"end_confidence": 0.9})).keys() == {"101"}
-    assert situation(jobs, history=known, planning={"end_confidence": 0.9}).likely == {"101"}
+    assert situation(jobs, history=known, planning={"end_confidence": 0.9}).ground.likely == {"101"}
     assert not ends(situation(jobs, history=known))
     assert not ends(situation(jobs, history=known, planning={"end_confidence": 0.99}))
     assert not ends(situation(jobs, history=known, planning={"end_confidence": 0.9}, delay_s=120))  # 10 s are for Slurm
@@ -165,7 +165,7 @@ def test_the_surer_of_a_likely_end_and_a_limit_is_the_sooner() -> None:
     limited = job("101", time_limit_s=3_660)
     found = situation([limited], history=known, planning={"end_confidence": 0.9})
     assert [option.ready_s for option in ends(found)["101"]] == [90]
-    assert not found.likely
+    assert not found.ground.likely
 
 
 def ends(found: PreparedProblem) -> dict[str, list[Option]]:
