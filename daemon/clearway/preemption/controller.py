@@ -1,8 +1,8 @@
 """Plans for waiting jobs, urgent ones and those that eternal jobs give way to, and begins what was planned.
 
-One cycle: who waits without a plan (observe), what each and all of them can have (answer, in ``order`` and ``batch``),
-all plans are stored before anything is done (store), and the first of them are begun (begin). What is stored and not
-begun is carried on first in the next cycle.
+One cycle: who waits without a plan (observe), what each and all of them can have (``order``, ``batch``), all plans are
+stored before anything is done (store), and the first of them are begun (begin). What is not begun is carried on first
+in the next cycle.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,10 +64,9 @@ class _FreshLook:
         self._at_s = 0.0
 
     def take(self) -> tuple[Mapping[str, Job], ClusterSnapshot]:
-        """The preemptors that could be looked at, by id, and the cluster.
+        """The preemptors that could be looked at, by id, and the cluster; however long a look takes, one for all plans.
 
-        A snapshot alone may know a preemptor's excluded nodes, and the limit of its array, from earlier. However long
-        a look takes, all plans that are stored at once are checked against the same one.
+        A snapshot alone may know a preemptor's excluded nodes, and the limit of its array, from earlier.
         """
         if self._seen is None or self._clock.monotonic() - self._at_s > _FRESH_FOR_S:
             preemptors, _ = self._backend.look_at(self._preemptors, whole=True)
@@ -148,18 +147,14 @@ class PreemptionController:
         """Eternal jobs make room for them, after all urgent ones."""
         by_preemptor = self.operations.by_preemptor()
         fresh = []
-        for preemptor in ordinary_preemptors(
-            context.snapshot,
-            context.config.eternal,
-            context.config.preemptors,
-            context.now,
-            OthersThatWait(
-                urgent=[each.preemptor for each in urgent if each.eviction_id is None],
-                served=by_preemptor.keys(),
-                suppressed=lambda job: self._left_alone(job, context) is not None,
-                placements=self._placements(),
-            ),
-        ):
+        others = OthersThatWait(
+            urgent=[each.preemptor for each in urgent if each.eviction_id is None],
+            served=by_preemptor.keys(),
+            suppressed=lambda job: self._left_alone(job, context) is not None,
+            placements=self._placements(),
+        )
+        config = context.config
+        for preemptor in ordinary_preemptors(context.snapshot, config.eternal, config.preemptors, context.now, others):
             eviction = by_preemptor.get(preemptor.job.job_id)
             if eviction is None or preemptor.job.job_id in self.proposals.outdated:
                 fresh.append(preemptor)
@@ -237,19 +232,18 @@ class PreemptionController:
 
         Returns the preemptors that wait for something else, what is stored, and whether the cluster changed meanwhile.
         """
-        told: list[Waiting] = []
-        stored: list[_Stored] = []
-        changed = False
+        told, stored, changed = list[Waiting](), list[_Stored](), False
         for preemptor, plan in plans:
             if isinstance(plan, NoPlan):
                 told += self._without_plan([preemptor], plan.why, context)
         made = [(preemptor, plan) for preemptor, plan in plans if isinstance(plan, Plan)]
         look = _FreshLook(self.backend, self.clock, [preemptor.job.job_id for preemptor, _ in made])
-        began_s = self.clock.monotonic()
+        began_s, time = self.clock.monotonic(), self.basis.time
         for _, group in groupby(made, key=lambda each: each[1].components or each[1].preemptor.job_id):
             unit = list(group)
             waiting = [preemptor for preemptor, _ in unit]
-            if stored and self._stored_for_long(began_s):
+            late = time.left_s() <= (1 - _OTHERS_IN) * time.limit_s
+            if stored and late and self.clock.monotonic() - began_s >= _STORES_IN * time.limit_s:
                 self.executor.put_off(context.now)  # those before it do not depend on it
                 told += self._missed(waiting, LATER)
                 continue
@@ -268,11 +262,6 @@ class PreemptionController:
             if preemptor.job.job_id in self.proposals.outdated and why != _CHANGED:
                 self.proposals.put_outdated_aside(preemptor.job.job_id, context)
         return [Waiting(preemptor, None, why) for preemptor in some]
-
-    def _stored_for_long(self, began_s: float) -> bool:
-        time = self.basis.time
-        late = time.left_s() <= (1 - _OTHERS_IN) * time.limit_s
-        return late and self.clock.monotonic() - began_s >= _STORES_IN * time.limit_s
 
     def _store_unit(
         self, unit: _Unit, planning: PlanningContext, context: CycleContext, look: _FreshLook | None
@@ -294,12 +283,8 @@ class PreemptionController:
                 looked_at, seen = look.take()  # the plan aged while it was made
             if not all(self._fits(plan, looked_at, seen, context) for plan in group):
                 return _CHANGED
-        evictions = [
-            (preemptor, self._create(plan, state, context))
-            for (preemptor, plan), state in zip(unit, states, strict=True)
-        ]
-        at_once = all(e.state is EvictionState.PLACING for _, e in evictions)
-        return _Stored(evictions, seen if at_once else None)
+        made = [(each, self._create(plan, state, context)) for (each, plan), state in zip(unit, states, strict=True)]
+        return _Stored(made, seen if all(e.state is EvictionState.PLACING for _, e in made) else None)
 
     def _first_state(self, plan: Plan, context: CycleContext) -> EvictionState:
         mode = context.config.daemon.mode
@@ -311,8 +296,7 @@ class PreemptionController:
         preemptor = looked_at.get(plan.preemptor.job_id)
         if preemptor is None or set(preemptor.excluded_nodes) & set(plan.placement_nodes):
             return False
-        promised = promised_by(self.operations.all())
-        return not plan_misfit(plan, seen, promised, context.config)
+        return not plan_misfit(plan, seen, promised_by(self.operations.all()), context.config)
 
     def _create(self, plan: Plan, state: EvictionState, context: CycleContext) -> Eviction:
         mode, approval = context.config.daemon.mode, self.proposals.approval

@@ -1,6 +1,6 @@
 """What else could have been decided, and what that would have cost: why this job, and not that one? Pure.
 
-Five questions about a plan, each answered by whole solutions of its own problem, never by an estimate:
+Questions about a plan, each answered by whole solutions of its own problem, never by an estimate:
 
 chosen  the best plan without this job: the problem without the candidate, solved again.
 spared  the best plan in which this job leaves. Once it does, the nodes that it holds alone are free, its checkpoint has
@@ -9,18 +9,13 @@ spared  the best plan in which this job leaves. Once it does, the nodes that it 
         all candidates. Where its best plan does not hold the job, it is the best one without it too.
 later   what twice the delay would allow. Jobs that would end by themselves by then are counted in where they are
         candidates; with those that are not it could cost less still.
-rules   what simple rules would have done (Slurm's own, OpenPBS's and the best greedy one); each is given the cheapest
-        of its plans for the deadlines of the curve.
-
+rules   what simple rules would have done; each is given the cheapest of its plans for the deadlines of the curve.
 curve   the best plan of some further deadlines, up to the plan's own.
 
 A cost is the least within the plan's own deadline: coming back may cost less than in the plan, for which the urgent job
-does not wait as long (see ``model.choose``).
-
-The plan's own planner answers all but the rules, so they are as exact as it is. Cost: a solution for each deadline, for
-each chosen job, for each number of nodes and checkpoint time among the spared ones, and for each spared one that shares
-nodes or that the shared answer held. ``explain`` therefore works in slices and stops when it is told to; what it did
-not come to is marked as not known.
+does not wait as long (see ``model.choose``). The plan's own planner answers all but the rules, so they are as exact as
+it is. Each takes many solutions, so ``explain`` works in slices and stops when it is told to; what it did not come to
+is marked as not known.
 """
 
 from collections import Counter
@@ -128,14 +123,10 @@ class Explaining:
 
     def _find_later(self) -> Iterator[None]:
         """What longer delays would allow, up to twice the plan's."""
-        problem = self._problem
-        best = self.plan.chosen.cost
-        longer = replace(
-            problem,
-            max_delay_s=2 * problem.max_delay_s,
-            candidates=tuple(_ending(each, 2 * problem.max_delay_s) for each in problem.candidates),
-        )
-        cheapest = _least(self.planner, problem)
+        problem, twice_s = self._problem, 2 * self._problem.max_delay_s
+        ending = tuple(_ending(each, twice_s) for each in problem.candidates)
+        longer = replace(problem, max_delay_s=twice_s, candidates=ending)
+        cheapest, best = _least(self.planner, problem), self.plan.chosen.cost
         best = best if cheapest is None else min(best, cheapest)
         yield
         for part in range(1, _LONGER + 1):
@@ -159,9 +150,8 @@ def _ending(candidate: Candidate, within_s: int) -> Candidate:
     if candidate.remaining_s is None or any(option.action is Action.END for option in candidate.options):
         return candidate
     ready_s = candidate.remaining_s + TIME_LIMIT_SLACK_S
-    if ready_s > within_s:
-        return candidate
-    return replace(candidate, options=(*candidate.options, Option(Action.END, ready_s=ready_s)))
+    own_end = (Option(Action.END, ready_s=ready_s),) if ready_s <= within_s else ()
+    return replace(candidate, options=(*candidate.options, *own_end))
 
 
 class _Leaving:
@@ -213,18 +203,18 @@ class _Leaving:
     def _rest(self, freed: int, gone_steps: int, without: str | None = None) -> CurvePoint | None:
         """What remains to be done; the file system's first steps are gone, during which others end by themselves."""
         problem, gone_s = self._problem, gone_steps * self._problem.step_s
-        candidates = [candidate for candidate in problem.candidates if candidate.job_id != without]
-        if gone_s:
-            candidates = [_sooner(candidate, gone_s) for candidate in candidates]
+        candidates = tuple(_sooner(each, gone_s) for each in problem.candidates if each.job_id != without)
         rest = replace(
             problem,
             nodes_needed=problem.nodes_needed - freed,
             max_delay_s=problem.max_delay_s - gone_s,
-            candidates=tuple(candidates),
+            candidates=candidates,
         )
         return self._planner.decide(rest).choose()
 
 
 def _sooner(candidate: Candidate, gone_s: int) -> Candidate:
+    if not gone_s:
+        return candidate
     options = [replace(option, ready_s=max(0.0, option.ready_s - gone_s)) for option in candidate.options]
     return replace(candidate, options=tuple(options))

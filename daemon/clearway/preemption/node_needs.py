@@ -1,15 +1,15 @@
 """What an urgent job asks of its nodes, and which nodes serve it once certain jobs have left. Pure.
 
-Two kinds of need. A job that may share its nodes takes a part of each node: a node serves it as soon as so many
-processors, so much memory and so many GPUs are free there. A job that asks for no GPUs is given parts only where they
-differ from whole nodes, and where what it takes of each is beyond doubt. Every other job takes whole nodes; where it
-asks for certain or contiguous nodes, the planner is told which nodes are good enough and where they lie.
+A job that may share its nodes takes a part of each: a node serves it as soon as so many processors, so much memory and
+so many GPUs are free there. One that asks for no GPUs is given parts only where they differ from whole nodes, and where
+what it takes of each is beyond doubt. Every other job takes whole nodes; where it asks for certain or contiguous ones,
+the planner is told which nodes are good enough and where they lie.
 
 Where it is not known what each job holds on a node (``clearway.eligibility.node_usage``), each counts as holding the
 whole node: it is then free when all have left, which is always true.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, NamedTuple
@@ -59,11 +59,10 @@ def needs_of(
     else:
         per_node = None if whole else _part_without_gpus(job, snapshot, eligible, several=several)
     alike = alternatives(job.features) or ()
+    licenses = [PREFIX + name for name in licenses_of(job.licenses) or ()]
     needs = Needs(
         per_node=per_node or Amounts(),
-        required_nodes=tuple(
-            sorted((*job.required_nodes, *(PREFIX + name for name in licenses_of(job.licenses) or ())))
-        ),
+        required_nodes=tuple(sorted((*job.required_nodes, *licenses))),
         contiguous=job.contiguous,
         one_switch=job.switches == 1,
         switches=job.switches if 1 < job.switches < job.num_nodes else 0,  # so many nodes are under no more
@@ -105,27 +104,21 @@ def share(
     pools: tuple[Sequence[NodeResources], Mapping[str, Mapping[str, Amounts]]] = ((), {}),
     once: Once = lambda _, find: find(),
 ) -> Sharing:
-    """The nodes that could serve, and what the jobs hold there.
+    """The nodes that could serve, and what the jobs hold there; ``pools`` are those of ``eligibility.licenses``.
 
-    ``pools`` are those of ``clearway.eligibility.licenses``.
     Where nodes must lie together all nodes are told of, in Slurm's order; those that cannot serve have nothing.
     ``once`` is asked for what preemptors share that can use the same nodes (with the same object for ``held``).
     """
     could: dict[int, bool] = {}
     free: dict[int, bool] = {}
-    serves, empty = [], []
     for each in held:
         if each.like not in could:
-            could[each.like] = could_serve(_resources(each, needs), needs)
-            free[each.like] = serves_beside(_resources(each, needs), needs, each.jobs.values())
-        serves.append(could[each.like])
-        if free[each.like]:
-            empty.append(each.node.name)
-    able = tuple([each.node.name for each, does in zip(held, serves, strict=True) if does])
-    name = (id(held), able)
+            one = _resources(each, needs, snapshot)
+            could[each.like], free[each.like] = could_serve(one, needs), serves_beside(one, needs, each.jobs.values())
+    serving_ones = [each for each in held if could[each.like]]
+    name = (id(held), tuple([each.node.name for each in serving_ones]))
 
     def nodes() -> tuple[NodeResources, ...]:
-        serving_ones = [each for each, does in zip(held, serves, strict=True) if does]
         found = {each.node.name: _resources(each, needs, snapshot) for each in serving_ones}
         if not needs.contiguous:
             return tuple(found.values())
@@ -134,8 +127,8 @@ def share(
 
     def holds() -> Mapping[str, Mapping[str, Amounts]]:
         by_job: dict[str, dict[str, Amounts]] = {}
-        for each, does in zip(held, serves, strict=True):
-            for job_id in each.jobs if does else ():
+        for each in serving_ones:
+            for job_id in each.jobs:
                 by_job.setdefault(job_id, {})[each.node.name] = each.jobs[job_id]
         return by_job
 
@@ -143,14 +136,15 @@ def share(
     if pools[1]:
         by_job = {job_id: {**by_job.get(job_id, {}), **pools[1].get(job_id, {})} for job_id in {*by_job, *pools[1]}}
     told = once(("nodes", *name, needs.contiguous, needs.same_feature), nodes)
-    return Sharing((*told, *pools[0]) if pools[0] else told, by_job, frozenset(empty))
+    empty = frozenset(each.node.name for each in held if free[each.like])
+    return Sharing((*told, *pools[0]) if pools[0] else told, by_job, empty)
 
 
-def _resources(each: Holding, needs: Needs, snapshot: ClusterSnapshot | None = None) -> NodeResources:
-    """The node as the planner sees it; its switch needs the snapshot."""
+def _resources(each: Holding, needs: Needs, snapshot: ClusterSnapshot) -> NodeResources:
+    """The node as the planner sees it."""
     has = frozenset(each.node.features)
     alike = tuple(feature for feature in needs.same_feature if satisfied(feature, has))
-    switch = "" if snapshot is None else snapshot.topology.switch_of.get(each.node.name, "")
+    switch = snapshot.topology.switch_of.get(each.node.name, "")
     return NodeResources(each.node.name, amounts_of(each.node), held=each.fixed, features=alike, switch=switch)
 
 
@@ -203,7 +197,10 @@ def placement_nodes(
     the order of those that serve at once.
     """
     needs = problem.needs or Needs()
-    rank = _when_free(problem, leaving, first)
+    rank = {name: (0, place, name) for place, name in enumerate(first)}
+    for candidate in (each for each in problem.candidates if each.job_id in leaving):
+        for name in set(candidate.node_names).difference(first):
+            rank[name] = max(rank.get(name, (0, 0, name)), (1, leaving[candidate.job_id], name))
     serves = {node.name for node in serving(problem, leaving.keys()) if node.pool is None}
     order = {name: (name not in needs.required_nodes, *rank.get(name, (0, 0, name))) for name in serves}
     able = ([node.name for node in place if node.name in serves] for place in places_of(problem.nodes, needs, nodes))
@@ -213,28 +210,8 @@ def placement_nodes(
     return min(rows, key=lambda row: sorted((order[name] for name in row), reverse=True), default=[])
 
 
-def _when_free(
-    problem: EvictionProblem, leaving: Mapping[str, int], first: Sequence[str]
-) -> dict[str, tuple[int, int, str]]:
-    """The order of nodes: those that serve at once, then by the highest rank of a job that leaves them."""
-    rank = {name: (0, place, name) for place, name in enumerate(first)}
-    going = [each for each in problem.candidates if each.job_id in leaving]
-    for candidate in going:
-        for name in set(candidate.node_names).difference(first):
-            rank[name] = max(rank.get(name, (0, 0, name)), (1, leaving[candidate.job_id], name))
-    return rank
-
-
 def takes_parts(problem: EvictionProblem) -> bool:
-    """Whether the preemptor takes parts of nodes, beside others."""
     return problem.needs is not None and problem.needs.per_node != Amounts()
-
-
-def sharers(problem: EvictionProblem, snapshot: ClusterSnapshot, placement: Iterable[str]) -> frozenset[str]:
-    """Jobs that are on these nodes and may keep their parts; none where whole nodes are needed."""
-    if not takes_parts(problem):
-        return frozenset()
-    return frozenset(job.job_id for name in placement for job in snapshot.jobs_on.get(name, ()))
 
 
 def _part_with_gpus(job: Job, nodes: Sequence[Node]) -> Amounts | None:
@@ -255,7 +232,10 @@ def _part_without_gpus(
     Slurm does not tell of ``--threads-per-core`` and ``--ntasks-per-core``: where cores have several threads, every
     processor that the job asks for counts as a core.
     """
-    if _in_doubt(job):
+    # It could take more of one of its nodes than an even share, or have them whole after all. Of a job in several
+    # partitions Slurm tells for one of them whether nodes are shared there.
+    uneven = job.even_cpus * job.num_nodes != job.cpus or job.cpus_per_node > job.even_cpus
+    if job.exclusive or not job.even_cpus or uneven or len(job.partitions) > 1 or job.gpus is None or job.gres:
         return None
     memory_counts = shares_memory(snapshot.nodes)
     # ``--mem=0`` is all that a node has, and told as the memory of some node.
@@ -264,29 +244,14 @@ def _part_without_gpus(
     nodes = [node for name in eligible if (node := snapshot.node_by_name[name]).cpus >= job.even_cpus]
     per_core = max([node.cpus_per_core for node in nodes], default=1)
     part = Amounts(job.even_cpus * per_core, job.memory_mib * per_core if memory_counts else 0)
-    if not _each_holds(nodes, part):
+    if any(node.cpus < part.cores or node.memory_mib < part.memory_mib for node in nodes):
         return None  # what may be too much for a node is not asked of it
     roomy = [node for node in nodes if node.cpus > part.cores]
     shared = bool(roomy) if several else any(in_parts(node, snapshot) for node in roomy)
     return part if shared else None
 
 
-def _each_holds(nodes: Iterable[Node], part: Amounts) -> bool:
-    return all(node.cpus >= part.cores and node.memory_mib >= part.memory_mib for node in nodes)
-
-
-def _in_doubt(job: Job) -> bool:
-    """Whether it could take more of one of its nodes than an even share, or have them whole after all.
-
-    Of a job in several partitions Slurm tells for one of them whether nodes are shared there.
-    """
-    if job.exclusive or not job.even_cpus:
-        return True
-    uneven = job.even_cpus * job.num_nodes != job.cpus or job.cpus_per_node > job.even_cpus
-    return uneven or len(job.partitions) > 1 or job.gpus is None or bool(job.gres)
-
-
-def _held(node: Node, jobs: Sequence[Job], staying: Collection[str], *, whole: bool) -> dict[str, Amounts]:
+def _held(node: Node, jobs: Sequence[Job], staying: Collection[str], *, whole: bool) -> Mapping[str, Amounts]:
     """What each of the jobs that are not leaving anyway holds; "" stands for what no known job holds."""
     known = None if whole else held_by_job(node, jobs)
     if known is not None:

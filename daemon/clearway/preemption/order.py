@@ -47,8 +47,9 @@ class Turns:
         jobs: defaultdict[str, list[Preemptor]] = defaultdict(list)
         for each in waiting:
             jobs[each.job.user].append(each)
-        self._jobs = {each.job.job_id: self._jobs[each.job.job_id] for each in waiting if each.job.job_id in self._jobs}
-        self._told = {each.job.job_id: self._told[each.job.job_id] for each in waiting if each.job.job_id in self._told}
+        ids = {each.job.job_id for each in waiting}
+        self._jobs = {job_id: at for job_id, at in self._jobs.items() if job_id in ids}
+        self._told = {job_id: why for job_id, why in self._told.items() if job_id in ids}
         self._users = {user: at for user, at in self._users.items() if user in jobs}
         users = sorted(jobs, key=lambda user: self._users.get(user, _NEVER))  # stable: else by their first deadlines
         rounds = [
@@ -92,10 +93,8 @@ class Examination:
         quarantine: Quarantine,
         looks: CandidateCache,
     ) -> "Examination":
-        planner, survey = basis.planner, Survey(cache=looks)
-        if len(some) > 1:
-            survey = Survey(max(horizon(each, planning) for each in some), looks)
-        return cls(quarantine, basis, planning, planner, survey)
+        longest_s = max(horizon(each, planning) for each in some) if len(some) > 1 else 0.0
+        return cls(quarantine, basis, planning, basis.planner, Survey(longest_s, looks))
 
     def beside(self, claimed: Sequence[Plan], *, rough: bool = False) -> SolveAlone:
         """What solves for a preemptor; ``claimed`` are the plans that were made before in this cycle.

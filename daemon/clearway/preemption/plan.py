@@ -28,7 +28,7 @@ from clearway.planning.formulation.narrowed import with_options
 from clearway.planning.formulation.partial_nodes import could_serve
 from clearway.preemption.candidates import Survey
 from clearway.preemption.explanation import without
-from clearway.preemption.node_needs import node_of, placement_nodes, sharers, takes_parts
+from clearway.preemption.node_needs import node_of, placement_nodes, takes_parts
 from clearway.preemption.problem import PreparedProblem, boot_times, eternal_jobs, prepare_problem
 from clearway.preemption.validation import ask_of, before_planning, latest_start, reserved_before_end
 
@@ -218,6 +218,8 @@ def plan_of(
     prepared, preemptor = solution.prepared, solution.prepared.preemptor
     snapshot = prepared.context.snapshot
     preempted = [planned.job_id for planned in point.actions if planned.action is not Action.END]
+    placement = nodes if takes_parts(prepared.problem) else ()  # of which jobs on them may keep their parts
+    sharing = {job.job_id for name in placement for job in snapshot.jobs_on.get(name, ())}
     begins_s = prepared.context.begins_in_s
     notes = [_LATE] if preemptor.late_until else []
     if begins_s >= 1:  # long enough to be seen in a plan
@@ -237,7 +239,7 @@ def plan_of(
         verdicts=tuple(sorted((*prepared.verdicts, *verdicts), key=lambda verdict: verdict.job_id)),
         together=together or tuple(each for each in preemptor.components if each != preemptor.job.job_id),
         eternal=tuple(job_id for job_id in preempted if job_id in prepared.ground.eternal),
-        staying=tuple(sorted(sharers(prepared.problem, snapshot, nodes) - gone)),
+        staying=tuple(sorted(sharing - gone)),
         ordinary=preemptor.ordinary,
         rule=preemptor.rule,
         note="; ".join(notes),
