@@ -37,10 +37,7 @@ def held_by(job: Job) -> Mapping[str, int]:
 def pools(
     job: Job, snapshot: ClusterSnapshot, under_way: UnderWay, gone: Collection[str], may_leave: Collection[str]
 ) -> tuple[list[NodeResources], dict[str, dict[str, Amounts]]]:
-    """The pools of a waiting job's licenses, and what each job that may leave holds of them by pool.
-
-    ``gone`` are jobs that leave anyway.
-    """
+    """The pools of a waiting job's licenses, and what each job that may leave holds of them; ``gone`` leave anyway."""
     found: list[NodeResources] = []
     holds: dict[str, dict[str, Amounts]] = {}
     asked = licenses_of(job.licenses) or {}

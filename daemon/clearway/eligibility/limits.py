@@ -1,10 +1,10 @@
 """Whether a limit would hold a waiting job back once its nodes are free. Pure.
 
-Slurm's limits are those of the job's QoS, of its partition's QoS, and of its association and the accounts above it. Of
-one limit the first of the two QoS that sets it counts, and a QoS's counts instead of the association's. That of the
-partition comes first, unless the job's QoS has the flag OverPartQOS. Limits on all of a group (Grp) count what is in
-use: less what leaves, and with what other urgent jobs take that do not run yet. Slurm counts a node once, however many
-jobs of a group are on it. Jobs that complete have given back what they had; jobs that stand suspended have not.
+Of one limit the first of the QoS of the job and of its partition that sets it counts, instead of that of the
+association and the accounts above it. That of the partition comes first, unless the job's QoS has the flag OverPartQOS.
+Limits on all of a group (Grp) count what is in use: less what leaves, and with what other urgent jobs take that do not
+run yet. Slurm counts a node once, however many jobs of a group are on it. Jobs that stand suspended keep what they
+have.
 
 When in doubt the job is held back, and the sentence says so. Source: https://slurm.schedmd.com/resource_limits.html,
 and measurements on 22.05.8 (docs/explanation/limits.md).
@@ -24,13 +24,7 @@ K = TypeVar("K", int, str)
 
 _COUNTS = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING, JobState.UNKNOWN)
 _IN_USE = (LimitKind.GROUP, LimitKind.USER, LimitKind.ACCOUNT)
-_IN_MINUTES = (
-    LimitKind.GROUP_MINUTES,
-    LimitKind.GROUP_RUN_MINUTES,
-    LimitKind.USER_RUN_MINUTES,
-    LimitKind.ACCOUNT_RUN_MINUTES,
-    LimitKind.JOB_MINUTES,
-)
+_IN_MINUTES = tuple(kind for kind in LimitKind if "Mins" in kind)
 _NEVER_ASKED = ("energy", "vmem", "pages", "fs/")  # no job asks for them beforehand
 _HIGHEST_LEVEL = 64  # of accounts; a longer chain is none
 
@@ -141,20 +135,8 @@ def limit_name(kind: LimitKind, resource: str, *, of_qos: bool) -> str:
         return per.get(kind, "MaxJobsPerUser" if of_qos else "MaxJobs")
     if resource == "wall":
         return "GrpWall" if kind is LimitKind.GROUP else "MaxWall"
-    words = {
-        LimitKind.GROUP: "GrpTRES",
-        LimitKind.USER: "MaxTRESPerUser",
-        LimitKind.ACCOUNT: "MaxTRESPerAccount",
-        LimitKind.JOB: "MaxTRESPerJob",
-        LimitKind.NODE: "MaxTRESPerNode",
-        LimitKind.LEAST: "MinTRES",
-        LimitKind.GROUP_MINUTES: "GrpTRESMins",
-        LimitKind.GROUP_RUN_MINUTES: "GrpTRESRunMins",
-        LimitKind.USER_RUN_MINUTES: "MaxTRESRunMinsPerUser",
-        LimitKind.ACCOUNT_RUN_MINUTES: "MaxTRESRunMinsPerAccount",
-        LimitKind.JOB_MINUTES: "MaxTRESMinsPerJob",
-    }
-    return f"{words[kind]}={resource}"
+    word = "Grp" if kind.startswith("Grp") else "Min" if kind is LimitKind.LEAST else "Max"
+    return f"{word}TRES{kind.removeprefix(word)}={resource}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,17 +170,14 @@ def holds_back(
         return ""
     if job.user not in limits.users:
         return "its limits are read in its turn"
-    chain = _chain(job, partition, limits)
+    chain, orders = _chain(job, partition, limits), _orders(job, found.qos, limits)
     if isinstance(chain, str):
         return chain
-    orders = _orders(job, found.qos, limits)
     if isinstance(orders, str):
         return orders
     asked = Asked(job, nodes, tasks, weighted=found.weighted)
-    uid = chain[0].uid
     # Where it is not known which QoS comes first, no order may bind.
-    found_by_order = (_first_that_binds(job, order, chain, uid, limits, later, asked) for order in orders)
-    return next(filter(None, found_by_order), "")
+    return next(filter(None, (_first_that_binds(order, chain, limits, later, asked) for order in orders)), "")
 
 
 def _chain(job: Job, partition: str, limits: Limits) -> list[Association] | str:
@@ -224,24 +203,17 @@ def _orders(job: Job, of_partition: str, limits: Limits) -> list[list[Qos]] | st
     if unknown := next((name for name in names if name not in limits.qos), ""):
         return f"the limits of QoS {unknown} are not known"
     found = [limits.qos[name] for name in names]
-    if len(found) < 2:
-        return [found]
-    flags = limits.qos[job.qos].flags
+    flags = limits.qos[job.qos].flags if len(found) > 1 else frozenset[str]()
     if flags is None:
         return [found, found[::-1]]
     return [found[::-1] if "overpartqos" in flags else found]
 
 
 def _first_that_binds(
-    job: Job,
-    order: Sequence[Qos],
-    chain: Sequence[Association],
-    uid: int | None,
-    limits: Limits,
-    later: Later,
-    asked: Asked,
+    order: Sequence[Qos], chain: Sequence[Association], limits: Limits, later: Later, asked: Asked
 ) -> str:
-    scopes = [*(_scope_of_qos(qos, job, uid, limits) for qos in order), *_scopes_above(job, chain, limits)]
+    job = asked.job
+    scopes = [*(_scope_of_qos(qos, job, chain[0].uid, limits) for qos in order), *_scopes_above(job, chain, limits)]
     set_by_qos: set[tuple[LimitKind, str]] = set()
     for scope in scopes:
         for key, cap in sorted(scope.caps.items()):
@@ -305,7 +277,7 @@ def _below(name: str, parents: Mapping[str, str]) -> Callable[[Job], bool]:
     def counts(other: Job) -> bool:
         account = other.account
         for _ in range(_HIGHEST_LEVEL):
-            if account == name or not account:
+            if account in (name, ""):
                 break
             account = parents.get(account, "")
         return account == name
@@ -373,17 +345,15 @@ class _Limit:
         staying = [job for job in mine if job.job_id not in later.leaving]
         coming = [(job, nodes) for job, nodes in later.coming if counts(job)]
         if self.resource == "node":
-            seen = _nodes_of(mine)
-            stay = _nodes_of(staying) | {name for _, nodes in coming for name in nodes}
+            seen = {name for job in mine for name in job.nodes}
+            stay = {
+                name for nodes in (*(job.nodes for job in staying), *(nodes for _, nodes in coming)) for name in nodes
+            }
             shared = len(asked.node_names & stay)  # counted once, and asked for as well
             return len(stay) + max(0, self.cap.used - len(seen)) - shared
         stays = sum(held(job, self.resource) for job in staying)
         leaves = sum(held(job, self.resource) for job in mine) - stays
         return max(self.cap.used - leaves, stays) + sum(held(job, self.resource) for job, _ in coming)
-
-
-def _nodes_of(jobs: Iterable[Job]) -> set[str]:
-    return {name for job in jobs for name in job.nodes}
 
 
 def _amount(value: float) -> str:

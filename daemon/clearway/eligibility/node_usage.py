@@ -10,7 +10,7 @@ its nodes has no other job of several nodes: two uneven ones can hide each other
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from math import ceil
 from typing import Self
 
@@ -27,21 +27,8 @@ def could_hold(node: Node, job: Job) -> bool:
     """Whether the node, were it empty, has the processors, memory and GPUs that the job asks of each."""
     if node.cpus < job.cpus_per_node or node.memory_mib < job.memory_mib:
         return False
-    if not job.gpus:
-        return True
     has = amounts_of(node)
-    return all(has.gpus_of(gpu_type) >= count for gpu_type, count in job.gpus)
-
-
-def in_use(node: Node, snapshot: ClusterSnapshot) -> bool:
-    """Whether a job is there; also where Slurm says so of the node, but no job's record does."""
-    return node.name in snapshot.jobs_on or node.alloc_cpus > 0
-
-
-def in_parts(node: Node, snapshot: ClusterSnapshot) -> bool:
-    """Whether a job there may hold less than the whole node."""
-    jobs = snapshot.jobs_on.get(node.name, ())
-    return len(jobs) > 1 or (len(jobs) == 1 and node.alloc_cpus < node.cpus)
+    return all(has.gpus_of(gpu_type) >= count for gpu_type, count in job.gpus or ())
 
 
 def shares_memory(nodes: Iterable[Node]) -> bool:
@@ -89,10 +76,7 @@ def most_memory_mib(job: Job, processors: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FreeCapacity:
-    """Processors as Slurm counts them, and MiB of memory by what jobs hold, that are free on each node.
-
-    ``take`` changes it, so that jobs that come together are counted together.
-    """
+    """Processors as Slurm counts them, and MiB of memory by what jobs hold, that are free on each node."""
 
     cpus: dict[str, int]
     memory_mib: dict[str, int]
@@ -101,19 +85,15 @@ class FreeCapacity:
     def of(cls, snapshot: ClusterSnapshot) -> Self:
         held_mib = {name: sum(job.memory_mib for job in jobs) for name, jobs in snapshot.jobs_on.items()}
         unread = {name for job in snapshot.jobs if job.job_id in snapshot.unread_jobs for name in job.nodes}
-        return cls(
-            {node.name: 0 if node.name in unread else node.cpus - node.alloc_cpus for node in snapshot.nodes},
-            {
-                node.name: node.memory_mib - max(held_mib.get(node.name, 0), node.alloc_memory_mib)
-                for node in snapshot.nodes
-            },
-        )
+        cpus = {node.name: 0 if node.name in unread else node.cpus - node.alloc_cpus for node in snapshot.nodes}
+        taken_mib = {node.name: max(held_mib.get(node.name, 0), node.alloc_memory_mib) for node in snapshot.nodes}
+        return cls(cpus, {node.name: node.memory_mib - taken_mib[node.name] for node in snapshot.nodes})
 
     def fits(self, node: str, cpus: int, memory_mib: int) -> bool:
         return self.cpus.get(node, 0) >= cpus and self.memory_mib.get(node, 0) >= memory_mib
 
     def take(self, node: str, cpus: int, memory_mib: int) -> bool:
-        """Whether that fits beside what was counted before; then it is counted too."""
+        """Whether that fits beside what was counted before; then it is counted too, with those that come together."""
         if not self.fits(node, cpus, memory_mib):
             return False
         self.cpus[node] -= cpus
@@ -193,21 +173,6 @@ def _by_type(gpus: Iterable[tuple[str, int]]) -> Gpus:
     return tuple(sorted((name, count) for name, count in gpus if count))
 
 
-def with_least_nodes(jobs: Iterable[Job], nodes: Sequence[Node]) -> list[Job]:
-    """How many nodes a waiting job takes at least, where it leaves their number open. Pure.
-
-    Of ``-n 64`` or ``--gpus=8`` Slurm tells one node as the least. The least that can hold the job follows from what
-    its nodes have: processors, memory and generic resources of the largest node of its partitions. The job is planned
-    for on so many nodes, with an even share of its tasks and GPUs on each; Slurm takes any split that fits (measured).
-
-    Cost: O(nodes), and for each waiting job the number of unlike nodes in its partitions.
-
-    The same jobs; those that wait and cannot have as few nodes as Slurm tells have the number that they can.
-    """
-    kinds = node_kinds(nodes)
-    return [job_with_least_nodes(job, kinds) for job in jobs]
-
-
 NodeKinds = Mapping[str, tuple[Amounts, ...]]  # what the unlike nodes of a partition have, by its name
 
 
@@ -218,14 +183,16 @@ def node_kinds(nodes: Iterable[Node]) -> NodeKinds:
     for node in alike.values():
         for name in node.partitions:
             kinds[name].add(amounts_of(node))
-    return {
-        name: tuple(sorted(found, key=lambda has: (has.cores, has.memory_mib, has.gpus)))
-        for name, found in kinds.items()
-    }
+    return {name: tuple(sorted(found, key=astuple)) for name, found in kinds.items()}
 
 
 def job_with_least_nodes(job: Job, kinds: NodeKinds) -> Job:
-    """See ``with_least_nodes``."""
+    """A waiting job with the number of nodes that it takes at least, where it leaves that open; any other as it is.
+
+    Of ``-n 64`` or ``--gpus=8`` Slurm tells one node as the least. The least that can hold the job follows from what
+    its nodes have: processors, memory and generic resources of the largest node of its partitions. The job is planned
+    for on so many nodes, with an even share of its tasks and GPUs on each; Slurm takes any split that fits (measured).
+    """
     if job.state is not JobState.PENDING or job.spread is None:
         return job
     return _spread(job, job.spread, [has for name in job.partitions for has in kinds.get(name, ())])

@@ -94,9 +94,7 @@ class Saving:
     last_at: datetime | None  # the newest checkpoint of this run that can be believed
     expected_s: float | None  # time until it is saved; None where it is not possible, or does not run
     advice: str  # what the owner can do, in one sentence
-    began: (
-        str  # how this run went on from an earlier one, in one sentence; empty where it is the first, or nothing says
-    )
+    began: str  # how this run went on from an earlier one, in one sentence; empty for the first, or if nothing says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,32 +194,28 @@ def if_urgent(job: Job, context: PlanningContext) -> IfUrgent | None:
     ways: tuple[Option, ...] = ()
     if exempt is None:
         ways = options_for(job, context, kill=may_kill(job, context), shared=True)
+    code = why = ""
     if exempt is not None:
         code, why = exempt
-        sentence = f"It would stay: {why}."
     elif not ways:
         code, why = "no_option", f"{why_not_saved(job, context)}, and it may not be requeued without a checkpoint"
-        sentence = f"It would stay: {why}."
-    else:
-        code = why = ""
-        sentence = _what_would_become(job, ways, waits=_waits(job))
+    waits = claims is not None and claims.checkpoint is CheckpointHow.INTERVAL
     return IfUrgent(
-        may_leave=bool(ways), code=code, why=why, ways=ways, lost_work_node_s=lost_node_s, sentence=sentence
+        may_leave=bool(ways),
+        code=code,
+        why=why,
+        ways=ways,
+        lost_work_node_s=lost_node_s,
+        sentence=f"It would stay: {why}." if why else _what_would_become(job, ways, waits=waits),
     )
-
-
-def _waits(job: Job) -> bool:
-    claims, _ = read_claims(job)
-    return claims is not None and claims.checkpoint is CheckpointHow.INTERVAL
 
 
 def _what_would_become(job: Job, ways: tuple[Option, ...], *, waits: bool) -> str:
     saved = next((option for option in ways if option.action is not Action.KILL), None)
     killed = next((option for option in ways if option.action is Action.KILL), None)
-    leaves = "be requeued" if job.can_be_requeued else "be cancelled for good"
     if saved is None:
-        assert killed is not None  # noqa: S101 - there is at least one way
-        return f"It would {leaves} without a checkpoint and lose {node_hours(killed.lost_work_node_s)}."
+        leaves = "be requeued" if job.can_be_requeued else "be cancelled for good"
+        return f"It would {leaves} without a checkpoint and lose {node_hours(ways[0].lost_work_node_s)}."
     after = "once it has next saved itself" if waits else "once it has saved itself"
     told = f"It would be requeued {after}, within {format_duration(saved.checkpoint_s)}, to go on from there"
     if killed is None:

@@ -35,20 +35,16 @@ def _limits(job: Job, partition: Partition) -> tuple[tuple[str, str, bool, objec
     """The flag of a QoS that is above a limit ("" for none), the limit, whether it binds, and what the job asks for."""
     limit_s = inf if job.time_limit_s is None else job.time_limit_s
     asks = "no time limit" if job.time_limit_s is None else f"{limit_s / 60:.0f} minutes"
-    most_s, cpus = partition.max_time_s, max(job.cpus_per_node, job.even_cpus)
-    nodes, memory_mib = job.num_nodes, job.memory_mib
-    most = f"MaxTime of {(most_s or 0) / 60:.0f} minutes"
+    cpus, nodes, memory_mib = max(job.cpus_per_node, job.even_cpus), job.num_nodes, job.memory_mib
+    most_s, most, least = partition.max_time_s, partition.max_nodes, partition.min_nodes
+    most_cpus, most_mib = partition.max_cpus_per_node, partition.max_memory_mib
+    most_minutes = f"MaxTime of {(most_s or 0) / 60:.0f} minutes"
     return (
-        ("partitionmaxnodes", f"MaxNodes={partition.max_nodes}", _above_limit(nodes, partition.max_nodes), nodes),
-        ("partitionminnodes", f"MinNodes={partition.min_nodes}", nodes < partition.min_nodes, nodes),
-        ("partitiontimelimit", most, _above_limit(limit_s, most_s), asks),
-        ("", f"MaxCPUsPerNode={partition.max_cpus_per_node}", _above_limit(cpus, partition.max_cpus_per_node), cpus),
-        (
-            "",
-            f"MaxMemPerNode={partition.max_memory_mib}",
-            _above_limit(memory_mib, partition.max_memory_mib),
-            memory_mib,
-        ),
+        ("partitionmaxnodes", f"MaxNodes={most}", _above_limit(nodes, most), nodes),
+        ("partitionminnodes", f"MinNodes={least}", nodes < least, nodes),
+        ("partitiontimelimit", most_minutes, _above_limit(limit_s, most_s), asks),
+        ("", f"MaxCPUsPerNode={most_cpus}", _above_limit(cpus, most_cpus), cpus),
+        ("", f"MaxMemPerNode={most_mib}", _above_limit(memory_mib, most_mib), memory_mib),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from clearway.eligibility.constraint import alternatives, satisfied
 from clearway.eligibility.licenses import PREFIX, licenses_of
-from clearway.eligibility.node_usage import amounts_of, held_by_job, in_parts, shares_memory, sum_of
+from clearway.eligibility.node_usage import amounts_of, held_by_job, shares_memory, sum_of
 from clearway.model.cluster import ClusterSnapshot, Job, Node
 from clearway.model.problem import Amounts, EvictionProblem, Needs, NodeResources, gres_kind
 from clearway.planning.formulation.partial_nodes import could_serve, serves_beside, serving
@@ -247,8 +247,11 @@ def _part_without_gpus(
     if any(node.cpus < part.cores or node.memory_mib < part.memory_mib for node in nodes):
         return None  # what may be too much for a node is not asked of it
     roomy = [node for node in nodes if node.cpus > part.cores]
-    shared = bool(roomy) if several else any(in_parts(node, snapshot) for node in roomy)
-    return part if shared else None
+    if several:
+        return part if roomy else None
+    # Whether a job on one of them may hold less than the whole node.
+    numbers = ((node, len(snapshot.jobs_on.get(node.name, ()))) for node in roomy)
+    return part if any(jobs > 1 or (jobs == 1 and node.alloc_cpus < node.cpus) for node, jobs in numbers) else None
 
 
 def _held(node: Node, jobs: Sequence[Job], staying: Collection[str], *, whole: bool) -> Mapping[str, Amounts]:

@@ -10,7 +10,7 @@ from functools import partial
 from clearway.eligibility.constraint import alternatives, satisfied
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.licenses import pools
-from clearway.eligibility.node_usage import amounts_of, could_hold, in_use
+from clearway.eligibility.node_usage import amounts_of, could_hold
 from clearway.eligibility.under_way import UnderWay
 from clearway.eligibility.urgent import is_eternal
 from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s
@@ -157,7 +157,7 @@ def _with_candidates(known: Ground, preemptor: Preemptor, context: PlanningConte
         candidates, verdicts = _candidates(preemptor, context, known, _freeable(staying, options.keys()))
         # Nodes that are free, or are once the jobs that leave anyway have left.
         empty = (snapshot.node_by_name[name] for name, job_ids in staying.items() if not job_ids)
-        free = frozenset(node.name for node in empty if node.name in snapshot.jobs_on or not in_use(node, snapshot))
+        free = frozenset(node.name for node in empty if node.name in snapshot.jobs_on or not node.alloc_cpus)
     else:
         whole = needs.per_node == Amounts()
         hold = partial(holdings, eligible, snapshot, leaving, options.keys(), whole=whole)

@@ -302,7 +302,7 @@ def _same_but_load(line: str, before: str, told: Reading[Node]) -> Reading[Node]
 
 
 class LeastNodes:
-    """``with_least_nodes``, which looks again at a job only where its record, or what nodes there are, has changed."""
+    """``job_with_least_nodes``, asked again only where a job's record, or what nodes there are, has changed."""
 
     def __init__(self) -> None:
         self._kinds: NodeKinds = {}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from clearway.eligibility.node_usage import with_least_nodes
-from clearway.model.cluster import Spread
+from clearway.eligibility.node_usage import job_with_least_nodes, node_kinds
+from clearway.model.cluster import Job, Node, Spread
 from tests.builders import job, node, urgent_job
 
 NODES = [
@@ -16,6 +16,11 @@ NODES = [
     node("n2", cpus=4, memory_mib=4_000, gpus=(("a100", 2),)),
     node("n3", cpus=64, memory_mib=4_000, partitions=("large",)),
 ]
+
+
+def with_least_nodes(jobs: list[Job], nodes: list[Node]) -> list[Job]:
+    kinds = node_kinds(nodes)
+    return [job_with_least_nodes(each, kinds) for each in jobs]
 
 
 @pytest.mark.parametrize(
