@@ -20,12 +20,13 @@ from clearway.eligibility.under_way import UnderWay
 from clearway.execution.progress import fresh_operation
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, PlannedAction, Preemptor, Verdict
-from clearway.model.problem import Action, Candidate, EvictionProblem
+from clearway.model.problem import Action, EvictionProblem
 from clearway.planning.base import Planner
 from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another
 from clearway.planning.joint.program import Best
 from clearway.planning.joint.requests import Allocation, Request
 from clearway.planning.joint.several import gap_of, plan_together
+from clearway.preemption.candidates import Survey
 from clearway.preemption.node_needs import takes_parts
 from clearway.preemption.plan import Solution, plan_alone, plan_of, too_late, why_chosen
 
@@ -74,7 +75,8 @@ def decide_batch(
         others = tuple(each for each in found if each not in group)
         return BatchDecision(tuple(batch.all_or_none(group)), others, _OF_THEIR_OWN)
     plans = batch.decide([each for each in found if not each.components])
-    decided = tuple((each, plans[each.job.job_id]) for each in _in_order(plans, found))
+    by_id = {each.job.job_id: each for each in found}
+    decided = tuple((by_id[job_id], plan) for job_id, plan in plans.items())
     later = tuple(each for each in found if each.job.job_id not in plans)
     return BatchDecision(decided, later, _OF_THEIR_OWN if all(each.components for each in later) else _NO_TIME)
 
@@ -83,9 +85,8 @@ def under_way_beside(under_way: UnderWay, plans: Iterable[Plan], deadline: datet
     """What is under way, with what these plans claim as well, none of which is carried out yet."""
     for number, plan in enumerate(plans, 1):
         leaving = {job.job_id for job in plan.leaving}
-        begun = fresh_operation(
-            Eviction, plan, Mode.AUTOMATIC.value, EvictionState.PREEMPTING, plan.made_at, eviction_id=-number
-        )
+        mode, state = Mode.AUTOMATIC.value, EvictionState.PREEMPTING
+        begun = fresh_operation(Eviction, plan, mode, state, plan.made_at, eviction_id=-number)
         under_way = replace(
             under_way,
             jobs=under_way.jobs | leaving | {plan.preemptor.job_id},
@@ -172,20 +173,11 @@ def _not_in_programs(solution: Solution) -> bool:
     return bool(problem.pools) or (solution.prepared.preemptor.tasks > 1 and takes_parts(problem))
 
 
-def _in_order(plans: Plans, found: Sequence[Preemptor]) -> list[Preemptor]:
-    by_id = {each.job.job_id: each for each in found}
-    return [by_id[job_id] for job_id in plans]
-
-
-def _gap(gap: float) -> str:
-    return f"{_WITH_GAP} {100 * gap:.1f} %" if gap else ""
-
-
 def _not_proven(best: Best, asked: int) -> str:
     if best.proven:
         return ""
     gap = gap_of(best.allocations, best.least_node_s) if len(best.allocations) == asked and best.least_node_s else 0.0
-    return _gap(gap) or _NOT_PROVEN
+    return f"{_WITH_GAP} {100 * gap:.1f} %" if gap else _NOT_PROVEN
 
 
 def _noted(plans: Plans, note: str) -> Plans:
@@ -195,31 +187,38 @@ def _noted(plans: Plans, note: str) -> Plans:
     }
 
 
-_PLANNER = "joint"
-
-
 def requests_of(solutions: Mapping[str, Solution]) -> list[Request]:
-    """What each of these preemptors asks of the joint planner."""
-    serial = _Serial(_busy_s(solutions))
+    """What each of these preemptors asks of the joint planner: problems in the serial model, after what is under way.
+
+    Those with the same candidates keep them the same.
+    """
+    busy_s, survey = _busy_s(solutions), Survey()
+
+    def serial(problem: EvictionProblem) -> EvictionProblem:
+        name = (id(problem.candidates), problem.busy_s)
+        own = replace(problem, candidates=survey.once(name, lambda: one_after_another(problem).candidates))
+        times = (id(own.candidates), own.max_delay_s, own.step_s)
+        after = survey.once(times, lambda: after_others(own, busy_s))
+        return replace(own, candidates=after.candidates, max_delay_s=after.max_delay_s, busy_s=after.busy_s)
+
     return [
-        Request(job_id, each.prepared.preemptor.nodes, serial.of(each.prepared.problem), each.prepared.free_nodes)
+        Request(job_id, each.prepared.preemptor.nodes, serial(each.prepared.problem), each.prepared.free_nodes)
         for job_id, each in solutions.items()
     ]
 
 
-def plans_of(solutions: Mapping[str, Solution], allocations: Sequence[Allocation]) -> dict[str, Plan | NoPlan]:
+def plans_of(solutions: Mapping[str, Solution], allocations: Sequence[Allocation]) -> Plans:
     """A plan for each allocation, by the preemptor's job_id; a NoPlan for each preemptor without one."""
     goes_for = {job_id: allocation.job_id for allocation in allocations for job_id, _ in allocation.leaving}
-    busy_s = _busy_s(solutions)
-    told = _Told(goes_for)
-    plans: dict[str, Plan | NoPlan] = {}
+    busy_s, survey = _busy_s(solutions), Survey()
+    plans: Plans = {}
     for allocation in allocations:
         others = tuple(sorted(other.job_id for other in allocations if other is not allocation))
         solution = solutions[allocation.job_id]
         point = _point(allocation, solution, busy_s)
         # What it would be alone, and for other deadlines, is worked out later.
-        solution = replace(solution, curve=Curve(_PLANNER, (point,), exact=False, complete=False))
-        verdicts = told.verdicts(point, solution)
+        solution = replace(solution, curve=Curve("joint", (point,), exact=False, complete=False))
+        verdicts = _verdicts(point, solution, goes_for, survey)
         plans[allocation.job_id] = plan_of(solution, point, allocation.nodes, verdicts, others, allocation.depends_on)
     names = ", ".join(sorted(plans))
     for job_id, solution in solutions.items():
@@ -268,63 +267,27 @@ def _point(allocation: Allocation, solution: Solution, busy_s: int) -> CurvePoin
     )
 
 
-class _Serial:
-    """Problems in the serial model, after what is under way; those with the same candidates keep them the same."""
+def _verdicts(point: CurvePoint, solution: Solution, goes_for: Mapping[str, str], survey: Survey) -> list[Verdict]:
+    """Those of one plan, on each candidate; ``goes_for``: by each job that leaves, the preemptor that it leaves for."""
+    prepared, candidates = solution.prepared, solution.prepared.problem.candidates
+    called, only_end = prepared.preemptor.called, prepared.ground.jobs.only_end
 
-    def __init__(self, busy_s: int) -> None:
-        self._busy_s = busy_s
-        self._known: dict[tuple[int, ...], tuple[EvictionProblem, EvictionProblem]] = {}
-
-    def of(self, problem: EvictionProblem) -> EvictionProblem:
-        serial = self._once((problem.busy_s,), problem, one_after_another)
-        problem = replace(problem, candidates=serial.candidates)
-        times = (problem.max_delay_s, problem.step_s)
-        after = self._once(times, problem, lambda each: after_others(each, self._busy_s))
-        return replace(problem, candidates=after.candidates, max_delay_s=after.max_delay_s, busy_s=after.busy_s)
-
-    def _once(
-        self, name: tuple[int, ...], problem: EvictionProblem, change: Callable[[EvictionProblem], EvictionProblem]
-    ) -> EvictionProblem:
-        """A problem with these candidates, changed; it is kept as it was too, so that no others have their id."""
-        name = (id(problem.candidates), *name)
-        if name not in self._known:
-            self._known[name] = problem, change(problem)
-        return self._known[name][1]
-
-
-class _Told:
-    """The verdicts of plans that are made together; most are the same in all of them, and are made once."""
-
-    def __init__(self, goes_for: Mapping[str, str]) -> None:
-        """``goes_for``: by each job that leaves, the preemptor that it leaves for."""
-        self._goes_for = goes_for
-        self._spared: dict[tuple[str, int], tuple[Sequence[Candidate], dict[str, Verdict]]] = {}
-
-    def verdicts(self, point: CurvePoint, solution: Solution) -> list[Verdict]:
-        """Those of one plan, on each candidate."""
-        prepared = solution.prepared
-        called, only_end = prepared.preemptor.called, prepared.ground.jobs.only_end
-        found = dict(self._of_no_plan(called, prepared.problem.candidates))
-        for candidate in prepared.problem.candidates if only_end else ():
-            job_id = candidate.job_id
-            if job_id in only_end and job_id not in self._goes_for:
-                found[job_id] = too_late(candidate, prepared) or found[job_id]
-        for planned in point.actions:
-            if planned.job_id in found:  # not one that only others may preempt: on it there is a verdict already
-                together = "" if planned.action is Action.END else f"; planned together with other {called}s"
-                found[planned.job_id] = why_chosen(planned, prepared, together)
-        return list(found.values())
-
-    def _of_no_plan(self, called: str, candidates: Sequence[Candidate]) -> dict[str, Verdict]:
-        """On jobs that do not leave for the plan that is told of; the candidates are kept, as above."""
-        name = (called, id(candidates))
-        if name not in self._spared:
-            self._spared[name] = candidates, {each.job_id: self._spares(each.job_id, called) for each in candidates}
-        return self._spared[name][1]
-
-    def _spares(self, job_id: str, called: str) -> Verdict:
-        if (owner := self._goes_for.get(job_id)) is not None:
+    def spares(job_id: str) -> Verdict:
+        if (owner := goes_for.get(job_id)) is not None:
             reason = f"it leaves for {called} {owner}, once for all of them"
             return Verdict(job_id, Choice.SPARED, "leaves_for_another", reason)
         reason = f"not needed: all {called}s together are served at less cost without it"
         return Verdict(job_id, Choice.SPARED, "not_needed", reason)
+
+    # Most are the same in all plans that are made together.
+    spared = survey.once((called, id(candidates)), lambda: {each.job_id: spares(each.job_id) for each in candidates})
+    found = dict(spared)
+    for candidate in candidates if only_end else ():
+        job_id = candidate.job_id
+        if job_id in only_end and job_id not in goes_for:
+            found[job_id] = too_late(candidate, prepared) or found[job_id]
+    for planned in point.actions:
+        if planned.job_id in found:  # not one that only others may preempt: on it there is a verdict already
+            together = "" if planned.action is Action.END else f"; planned together with other {called}s"
+            found[planned.job_id] = why_chosen(planned, prepared, together)
+    return list(found.values())

@@ -28,9 +28,10 @@ from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.report import Subject, Waiting
 from clearway.preemption.batch import Answers, BatchDecision, SolveAlone, decide_batch
-from clearway.preemption.candidates import CandidateCache
+from clearway.preemption.candidates import CandidateCache, Survey
 from clearway.preemption.detection import OthersThatWait, ordinary_preemptors, preemptors
 from clearway.preemption.order import LATER, Examination, Turns
+from clearway.preemption.problem import horizon
 from clearway.preemption.proposals import Proposals, SilentNodes
 from clearway.preemption.validation import after_planning, plan_misfit
 from clearway.slurm.base import SlurmBackend
@@ -172,7 +173,8 @@ class PreemptionController:
             return
         context = self._with_limits(fresh, context)
         planning, began = self.basis.context(context, UnderWay()), self.clock.monotonic()
-        examination = Examination.of(fresh, planning, self.basis, self.quarantine, self.looks)
+        longest_s = max(horizon(each, planning) for each in fresh) if len(fresh) > 1 else 0.0
+        examination = Examination(self.quarantine, self.basis, planning, Survey(longest_s, self.looks))
         known = examination.answers(self.turns.in_order(fresh), self.turns, context)
         yield from (Waiting(each, None, self.turns.last_told(each)) for each in fresh if each.job.job_id not in known)
         left: Sequence[Preemptor] = [each for each in fresh if each.job.job_id in known]

@@ -21,9 +21,8 @@ from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.quarantine import Quarantine
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.report import Subject
-from clearway.planning.base import Planner
 from clearway.preemption.batch import Answers, SolveAlone, under_way_beside
-from clearway.preemption.candidates import CandidateCache, Survey, changes_at
+from clearway.preemption.candidates import Survey, changes_at
 from clearway.preemption.plan import Solution, solve_alone
 from clearway.preemption.problem import horizon
 from clearway.preemption.validation import ask_of
@@ -81,32 +80,16 @@ class Examination:
     quarantine: Quarantine
     basis: PlanningBasis
     planning: PlanningContext
-    planner: Planner
     survey: Survey
 
-    @classmethod
-    def of(
-        cls,
-        some: Sequence[Preemptor],
-        planning: PlanningContext,
-        basis: PlanningBasis,
-        quarantine: Quarantine,
-        looks: CandidateCache,
-    ) -> "Examination":
-        longest_s = max(horizon(each, planning) for each in some) if len(some) > 1 else 0.0
-        return cls(quarantine, basis, planning, basis.planner, Survey(longest_s, looks))
-
     def beside(self, claimed: Sequence[Plan], *, rough: bool = False) -> SolveAlone:
-        """What solves for a preemptor; ``claimed`` are the plans that were made before in this cycle.
-
-        ``rough``: of parts of nodes any plan will do, where there is one beyond doubt.
-        """
+        """What solves for a preemptor; ``claimed``: plans made before in this cycle; ``rough``: see ``solve_alone``."""
 
         def solve_one(preemptor: Preemptor, beside: Sequence[Plan]) -> Solution | NoPlan:
             under_way = under_way_by(self.basis.operations.all(), preemptor.deadline)
             under_way = under_way_beside(under_way, (*claimed, *beside), preemptor.deadline)
             context = replace(self.planning, under_way=under_way)
-            return solve_alone(preemptor, context, self.planner, rough=rough, survey=self.survey)
+            return solve_alone(preemptor, context, self.basis.planner, rough=rough, survey=self.survey)
 
         def guarded(preemptor: Preemptor, *, beside: Sequence[Plan] = ()) -> Solution | NoPlan:
             ident = f"{preemptor.job.job_id} in a plan"
@@ -150,5 +133,5 @@ class Examination:
         able = [each for each in order if isinstance(known.get(each.job.job_id), Solution)]
         if len(able) != 1 or len(order) == 1:
             return known
-        alone = replace(self, planner=self.basis.planner, survey=Survey(cache=self.survey.cache))
+        alone = replace(self, survey=Survey(cache=self.survey.cache))
         return {**known, able[0].job.job_id: alone.beside(())(able[0])}
