@@ -345,15 +345,17 @@ class _Limit:
         staying = [job for job in mine if job.job_id not in later.leaving]
         coming = [(job, nodes) for job, nodes in later.coming if counts(job)]
         if self.resource == "node":
-            seen = {name for job in mine for name in job.nodes}
-            stay = {
-                name for nodes in (*(job.nodes for job in staying), *(nodes for _, nodes in coming)) for name in nodes
-            }
+            seen = _nodes_of(mine)
+            stay = _nodes_of(staying) | {name for _, nodes in coming for name in nodes}
             shared = len(asked.node_names & stay)  # counted once, and asked for as well
             return len(stay) + max(0, self.cap.used - len(seen)) - shared
         stays = sum(held(job, self.resource) for job in staying)
         leaves = sum(held(job, self.resource) for job in mine) - stays
         return max(self.cap.used - leaves, stays) + sum(held(job, self.resource) for job, _ in coming)
+
+
+def _nodes_of(jobs: Iterable[Job]) -> set[str]:
+    return {name for job in jobs for name in job.nodes}
 
 
 def _amount(value: float) -> str:

@@ -76,10 +76,7 @@ def look_at(
     ordinary = preemptor is not None and preemptor.ordinary
     most_loss_s = None if preemptor is None else preemptor.max_kill_loss_s
     exempt = exemption(job, Purpose.PREEMPTION, context, preemptor=preemptor)
-    ends_s = None
-    if job.state is JobState.RUNNING and job.job_id not in context.under_way.lasting and not ordinary:
-        ends_s = expected_end_s(job, context)
-    ends_s = math.inf if ends_s is None else ends_s
+    ends_s = math.inf if ordinary else _ends_s(job, context)
     if exempt is not None:
         return Look(ends_s, (), None, Verdict(job.job_id, Choice.EXEMPT, *exempt))
     later_s = 0.0 if ordinary else approval_s(context.config.daemon.mode, context.config.execution)
@@ -127,6 +124,14 @@ def ends_before_its_limit(job: Job, options: tuple[Option, ...], now: datetime) 
     limit_s = end_ready_s(job, now, 0.0)
     ready_s = next((option.ready_s for option in options if option.action is Action.END), None)
     return ready_s is not None and (limit_s is None or ready_s < round(limit_s, 3))
+
+
+def _ends_s(job: Job, context: PlanningContext) -> float:
+    """Seconds until its own end, where that can be counted on; infinite where it cannot."""
+    if job.state is not JobState.RUNNING or job.job_id in context.under_way.lasting:
+        return math.inf
+    ends_s = expected_end_s(job, context)
+    return math.inf if ends_s is None else ends_s
 
 
 def changes_at(context: PlanningContext, deadline: datetime | None, moves_with_s: float) -> datetime | None:

@@ -31,7 +31,7 @@ from clearway.preemption.batch import Answers, BatchDecision, SolveAlone, decide
 from clearway.preemption.candidates import CandidateCache, Survey
 from clearway.preemption.detection import OthersThatWait, ordinary_preemptors, preemptors
 from clearway.preemption.order import LATER, Examination, Turns
-from clearway.preemption.problem import horizon
+from clearway.preemption.problem import longest_horizon
 from clearway.preemption.proposals import Proposals, SilentNodes
 from clearway.preemption.validation import after_planning, plan_misfit
 from clearway.slurm.base import SlurmBackend
@@ -173,8 +173,8 @@ class PreemptionController:
             return
         context = self._with_limits(fresh, context)
         planning, began = self.basis.context(context, UnderWay()), self.clock.monotonic()
-        longest_s = max(horizon(each, planning) for each in fresh) if len(fresh) > 1 else 0.0
-        examination = Examination(self.quarantine, self.basis, planning, Survey(longest_s, self.looks))
+        survey = Survey(longest_horizon(fresh, planning), self.looks)
+        examination = Examination(self.quarantine, self.basis, planning, survey)
         known = examination.answers(self.turns.in_order(fresh), self.turns, context)
         yield from (Waiting(each, None, self.turns.last_told(each)) for each in fresh if each.job.job_id not in known)
         left: Sequence[Preemptor] = [each for each in fresh if each.job.job_id in known]

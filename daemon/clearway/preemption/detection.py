@@ -317,8 +317,7 @@ def ordinary_preemptors(
     """The ordinary jobs that eternal jobs make room for, in Slurm's order: those that are served, then the next."""
     if not settings.partitions:
         return ()
-    those = [job for job in snapshot.pending if not is_eternal(job, settings) and matching_rule(job, rules) is None]
-    those.sort(key=lambda job: (-job.priority, job.submit_time, len(job.job_id), job.job_id))
+    those = _ordinary_jobs(snapshot, settings, rules)
     make = partial(ordinary, settings=settings, now=now, placements=others.placements, topology=snapshot.topology)
     # Whatever reason Slurm gives for them: attached to a placement it may be another one.
     found = [make(job) for job in those if job.job_id in others.served]
@@ -357,6 +356,12 @@ def ordinary(
         ordinary=True,
         takes_free=takes_free,
     )
+
+
+def _ordinary_jobs(snapshot: ClusterSnapshot, settings: EternalConfig, rules: Sequence[PreemptorRule]) -> list[Job]:
+    """Those that wait, in Slurm's order."""
+    found = [job for job in snapshot.pending if not is_eternal(job, settings) and matching_rule(job, rules) is None]
+    return sorted(found, key=lambda job: (-job.priority, job.submit_time, len(job.job_id), job.job_id))
 
 
 def _waits(job: Job, now: datetime) -> bool:

@@ -73,9 +73,10 @@ class EvictionLifecycle(Lifecycle[Eviction]):
 
     def _parts(self, e: Eviction) -> list[Eviction]:
         """The evictions of the other components of its heterogeneous job."""
-        others = (o for o in self.basis.operations.others(e) if isinstance(o, Eviction))
-        mine = [o for o in others if o.preemptor.job_id in e.plan.components]
-        return [o for o in mine if e.preemptor.job_id in o.plan.components]
+        others = [o for o in self.basis.operations.others(e) if isinstance(o, Eviction)]
+        return [
+            o for o in others if o.preemptor.job_id in e.plan.components and e.preemptor.job_id in o.plan.components
+        ]
 
     def target(self, e: Eviction, command: Command, snapshot: ClusterSnapshot) -> Target:
         """A preemptor that was not seen may be in the placement all the same, and could never start without it."""
@@ -230,11 +231,8 @@ def parts_of(e: Eviction, parts: Sequence[Eviction], snapshot: ClusterSnapshot) 
 
 def _strangers(e: Eviction, snapshot: ClusterSnapshot) -> Iterator[Job]:
     """Slurm admits the preemptor's user to the placement, with every job that asks for it by name."""
-    return (
-        job
-        for job in snapshot.jobs_in.get(e.placement, ())
-        if e.placement and not e.is_for(job) and job.state is not JobState.ENDED
-    )
+    jobs = snapshot.jobs_in.get(e.placement, ()) if e.placement else ()
+    return (job for job in jobs if not e.is_for(job) and job.state is not JobState.ENDED)
 
 
 def _inside(e: Eviction, snapshot: ClusterSnapshot) -> Iterator[Job]:
@@ -255,41 +253,32 @@ def _fewer_tasks(e: Eviction, snapshot: ClusterSnapshot) -> dict[str, str]:
 def _nodes_free(e: Eviction, snapshot: ClusterSnapshot) -> bool:
     suspended = {p.job_id for p in e.preemptions if p.state is PreemptionState.SUSPENDED}
     expected = {e.preemptor.job_id, *e.plan.staying, *(job.job_id for job in _inside(e, snapshot))}
-    others = (
-        job
-        for name in e.plan.placement_nodes
-        for job in snapshot.jobs_on.get(name, ())
-        if job.job_id not in expected and not (job.job_id in suspended and job.state is JobState.SUSPENDED)
-    )
-    return next(others, None) is None and not snapshot.unreadable
+    jobs = (job for name in e.plan.placement_nodes for job in snapshot.jobs_on.get(name, ()))
+    others = (job for job in jobs if job.job_id not in expected)
+    gone = all(job.job_id in suspended and job.state is JobState.SUSPENDED for job in others)
+    return gone and not snapshot.unreadable
 
 
 def may_resume(e: Eviction, p: Preemption, cycle: CycleContext) -> bool:
     """Whether no other job has, or can get, the processors of a suspended job before it is resumed.
 
-    A job that was on a node before the suspension has other processors: both ran at once. The snapshot must have seen
-    the preemptor out of the placement, in which it alone could start at any moment. Where Slurm refuses us the
-    placement, the snapshot alone has to do.
+    The snapshot must have seen the preemptor out of the placement, in which it alone could start at any moment. Where
+    Slurm refuses us the placement, the snapshot alone has to do.
     """
     snapshot = cycle.snapshot
     if e.state.before_start or snapshot.unreadable or p.requeued_at is None:
         return False
     if any(_attached(e, job) for job in snapshot.jobs_in.get(e.placement, ())):
         return False
-    covered = any(r.name == e.placement and set(p.job.nodes) <= set(r.nodes) for r in cycle.reservations)
+    ours = cycle.reservation(e.placement)
+    covered = ours is not None and set(p.job.nodes) <= set(ours.nodes)
     if not covered and not cycle.refused & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT}:
         return False
-    return all(_ran_beside(o, p, e) for name in p.job.nodes for o in snapshot.jobs_on.get(name, ()))
-
-
-def _ran_beside(other: Job, p: Preemption, e: Eviction) -> bool:
-    """Whether this job ran beside the suspended one before, or is that one."""
-    if other.job_id == p.job_id:
-        return True
-    if e.is_for(other) or other.start_time is None or p.requeued_at is None:
-        return False
-    # Slurm tells whole seconds: a job that started in the second of the suspension may have these very processors.
-    return other.start_time < p.requeued_at.replace(microsecond=0)
+    # A job that was there before the suspension has other processors: both ran at once. Slurm tells whole seconds: one
+    # that started in the second of the suspension may have these very processors.
+    before = p.requeued_at.replace(microsecond=0)
+    others = (o for name in p.job.nodes for o in snapshot.jobs_on.get(name, ()) if o.job_id != p.job_id)
+    return not any(e.is_for(o) or (o.start_time or before) >= before for o in others)
 
 
 def _attached(e: Eviction, job: Job | None) -> bool:
@@ -353,7 +342,9 @@ def _has_started(e: Eviction, observation: Observation, now: datetime) -> Phase 
 def _towards_start(e: Eviction, observation: Observation, job: Job, now: datetime) -> Phase | None:
     if e.state is E.PLACING and (observation.paused or not observation.parts.approved):
         return None
-    if held := _place(e, observation):
+    if observation.lost and e.placement:  # Slurm refuses it, and no job has left: the preemptor is planned for anew
+        return call_off(e, Outcome(OutcomeCode.CALLED_OFF, observation.lost))
+    if held := placement_phase(e, observation.placement):  # it is made or moved first
         return held
     if job.reservation != e.placement:
         return Phase(e.state, Command.ATTACH)
@@ -364,13 +355,6 @@ def _towards_start(e: Eviction, observation: Observation, job: Job, now: datetim
     if not e.late and now > e.plan.deadline:
         return Phase(e.state, event=f"The {e.plan.called} did not start by its deadline; it waits on.", late=True)
     return None
-
-
-def _place(e: Eviction, observation: Observation) -> Phase | None:
-    """The row that makes or moves the placement; None where it stands."""
-    if observation.lost and e.placement:  # Slurm refuses it, and no job has left: the preemptor is planned for anew
-        return call_off(e, Outcome(OutcomeCode.CALLED_OFF, observation.lost))
-    return placement_phase(e, observation.placement)
 
 
 def _pointless(e: Eviction, job: Job | None) -> str:

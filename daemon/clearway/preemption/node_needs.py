@@ -9,7 +9,7 @@ Where it is not known what each job holds on a node (``clearway.eligibility.node
 whole node: it is then free when all have left, which is always true.
 """
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, NamedTuple
@@ -197,10 +197,7 @@ def placement_nodes(
     the order of those that serve at once.
     """
     needs = problem.needs or Needs()
-    rank = {name: (0, place, name) for place, name in enumerate(first)}
-    for candidate in (each for each in problem.candidates if each.job_id in leaving):
-        for name in set(candidate.node_names).difference(first):
-            rank[name] = max(rank.get(name, (0, 0, name)), (1, leaving[candidate.job_id], name))
+    rank = _when_free(problem, leaving, first)
     serves = {node.name for node in serving(problem, leaving.keys()) if node.pool is None}
     order = {name: (name not in needs.required_nodes, *rank.get(name, (0, 0, name))) for name in serves}
     able = ([node.name for node in place if node.name in serves] for place in places_of(problem.nodes, needs, nodes))
@@ -208,6 +205,17 @@ def placement_nodes(
     required = set(needs.required_nodes) - {node.name for node in problem.pools}
     rows = [row for row in rows if required <= set(row)]
     return min(rows, key=lambda row: sorted((order[name] for name in row), reverse=True), default=[])
+
+
+def _when_free(
+    problem: EvictionProblem, leaving: Mapping[str, int], first: Sequence[str]
+) -> dict[str, tuple[int, int, str]]:
+    """The order of nodes: those that serve at once, then by the highest rank of a job that leaves them."""
+    rank = {name: (0, place, name) for place, name in enumerate(first)}
+    for candidate in (each for each in problem.candidates if each.job_id in leaving):
+        for name in set(candidate.node_names).difference(first):
+            rank[name] = max(rank.get(name, (0, 0, name)), (1, leaving[candidate.job_id], name))
+    return rank
 
 
 def takes_parts(problem: EvictionProblem) -> bool:
@@ -232,10 +240,7 @@ def _part_without_gpus(
     Slurm does not tell of ``--threads-per-core`` and ``--ntasks-per-core``: where cores have several threads, every
     processor that the job asks for counts as a core.
     """
-    # It could take more of one of its nodes than an even share, or have them whole after all. Of a job in several
-    # partitions Slurm tells for one of them whether nodes are shared there.
-    uneven = job.even_cpus * job.num_nodes != job.cpus or job.cpus_per_node > job.even_cpus
-    if job.exclusive or not job.even_cpus or uneven or len(job.partitions) > 1 or job.gpus is None or job.gres:
+    if _in_doubt(job):
         return None
     memory_counts = shares_memory(snapshot.nodes)
     # ``--mem=0`` is all that a node has, and told as the memory of some node.
@@ -244,14 +249,31 @@ def _part_without_gpus(
     nodes = [node for name in eligible if (node := snapshot.node_by_name[name]).cpus >= job.even_cpus]
     per_core = max([node.cpus_per_core for node in nodes], default=1)
     part = Amounts(job.even_cpus * per_core, job.memory_mib * per_core if memory_counts else 0)
-    if any(node.cpus < part.cores or node.memory_mib < part.memory_mib for node in nodes):
+    if not _each_holds(nodes, part):
         return None  # what may be too much for a node is not asked of it
     roomy = [node for node in nodes if node.cpus > part.cores]
-    if several:
-        return part if roomy else None
-    # Whether a job on one of them may hold less than the whole node.
-    numbers = ((node, len(snapshot.jobs_on.get(node.name, ()))) for node in roomy)
-    return part if any(jobs > 1 or (jobs == 1 and node.alloc_cpus < node.cpus) for node, jobs in numbers) else None
+    shared = bool(roomy) if several else any(_in_parts(node, snapshot) for node in roomy)
+    return part if shared else None
+
+
+def _each_holds(nodes: Iterable[Node], part: Amounts) -> bool:
+    return all(node.cpus >= part.cores and node.memory_mib >= part.memory_mib for node in nodes)
+
+
+def _in_parts(node: Node, snapshot: ClusterSnapshot) -> bool:
+    """Whether a job there may hold less than the whole node."""
+    jobs = snapshot.jobs_on.get(node.name, ())
+    return len(jobs) > 1 or (len(jobs) == 1 and node.alloc_cpus < node.cpus)
+
+
+def _in_doubt(job: Job) -> bool:
+    """Whether it could take more of one of its nodes than an even share, or have them whole after all.
+
+    Of a job in several partitions Slurm tells for one of them whether nodes are shared there.
+    """
+    uneven = job.even_cpus * job.num_nodes != job.cpus or job.cpus_per_node > job.even_cpus
+    unknown = job.gpus is None or bool(job.gres) or not job.even_cpus
+    return job.exclusive or uneven or unknown or len(job.partitions) > 1
 
 
 def _held(node: Node, jobs: Sequence[Job], staying: Collection[str], *, whole: bool) -> Mapping[str, Amounts]:

@@ -218,13 +218,10 @@ def plan_of(
     prepared, preemptor = solution.prepared, solution.prepared.preemptor
     snapshot = prepared.context.snapshot
     preempted = [planned.job_id for planned in point.actions if planned.action is not Action.END]
-    placement = nodes if takes_parts(prepared.problem) else ()  # of which jobs on them may keep their parts
-    sharing = {job.job_id for name in placement for job in snapshot.jobs_on.get(name, ())}
-    begins_s = prepared.context.begins_in_s
-    notes = [_LATE] if preemptor.late_until else []
-    if begins_s >= 1:  # long enough to be seen in a plan
-        notes.append(f"counted on being begun within {format_duration(begins_s)}: so long a cycle takes here")
     gone = prepared.ground.leaving | {planned.job_id for planned in point.actions} | set(depends_on)
+    # Jobs that may keep their parts of the nodes.
+    placement = nodes if takes_parts(prepared.problem) else ()
+    sharing = {job.job_id for name in placement for job in snapshot.jobs_on.get(name, ())}
     return Plan(
         preemptor=preemptor.job,
         made_at=prepared.context.now,
@@ -242,13 +239,21 @@ def plan_of(
         staying=tuple(sorted(sharing - gone)),
         ordinary=preemptor.ordinary,
         rule=preemptor.rule,
-        note="; ".join(notes),
+        note=_note(prepared),
         tasks=preemptor.tasks,
         components=preemptor.components,
         partition=prepared.partition,
         ask=ask_of(preemptor, prepared.context.limits),
-        begins_in_s=begins_s,
+        begins_in_s=prepared.context.begins_in_s,
     )
+
+
+def _note(prepared: PreparedProblem) -> str:
+    begins_s = prepared.context.begins_in_s
+    notes = [_LATE] if prepared.preemptor.late_until else []
+    if begins_s >= 1:  # long enough to be seen in a plan
+        notes.append(f"counted on being begun within {format_duration(begins_s)}: so long a cycle takes here")
+    return "; ".join(notes)
 
 
 def _placement_nodes(prepared: PreparedProblem, point: CurvePoint) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
@@ -238,6 +238,11 @@ def horizon(preemptor: Preemptor, context: PlanningContext) -> float:
     starts_s = config.execution.kill_allowance + (BACKFILL_S if preemptor.components else 0.0)
     waits_s = context.begins_in_s + approval_s(config.daemon.mode, config.execution)
     return max(0.0, remaining_s - starts_s - waits_s)
+
+
+def longest_horizon(some: Sequence[Preemptor], context: PlanningContext) -> float:
+    """Of several preemptors; 0 for one, which has its own."""
+    return max(horizon(each, context) for each in some) if len(some) > 1 else 0.0
 
 
 def boot_times(preemptor: Preemptor, partition: str, context: PlanningContext) -> dict[str, float]:

@@ -53,6 +53,13 @@ class SilentNodes:
         return frozenset(name for name, since in self._since.items() if now - since < MAY_BE_SILENT)
 
 
+def _free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
+    """Whether no job has to leave for this plan: Slurm can start the preemptor by itself."""
+    holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
+    others = [job for job in holders if job.job_id not in plan.staying]
+    return not plan.leaving and all(job.state is JobState.COMPLETING for job in others)
+
+
 def slurm_preempts(preemptor: Preemptor, snapshot: ClusterSnapshot) -> bool:
     """Whether Slurm may start this preemptor by preempting others by itself, as far as the snapshot tells.
 
@@ -122,10 +129,7 @@ class Proposals:
             return "enough nodes are free; Slurm starts it in its turn"
         waited_s = (context.now - waits_since(preemptor.job)).total_seconds()
         if waited_s < _SLURM_HAS_ITS_TURN_S:
-            holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
-            others = [job for job in holders if job.job_id not in plan.staying]
-            free = not plan.leaving and all(job.state is JobState.COMPLETING for job in others)
-            if free and not plan.components:
+            if not plan.components and _free_already(plan, snapshot):
                 return "enough nodes are free; Slurm has its turn"
             if snapshot.power_saving.hides_nodes and preemptor.job.reason == "None":
                 return "Slurm, which does not show nodes of the cloud that are off, has its turn"

@@ -77,17 +77,21 @@ def after_planning(
         return f"reservation {reserved[taken]} takes node {taken} before the {called} would have ended"
     if limits is None:
         return ""
-    # One that is suspended keeps what it has, as far as limits go.
-    gone = {each.job_id for one in (plan, *group) for each in one.chosen.actions if each.action is not Action.SUSPEND}
-    for other in others:
-        gone |= other.promised_jobs - {p.job_id for p in other.preemptions if p.action is Action.SUSPEND}
-    later = Later(snapshot, frozenset(gone), _coming(job, plan.components, others, context))
+    later = Later(snapshot, _gone(plan, others, group), _coming(job, plan.components, others, context))
     nodes = [snapshot.node_by_name[name] for name in plan.placement_nodes if name in snapshot.node_by_name]
     tasks = 1 if begun else plan.tasks
     nodes = nodes if tasks == plan.tasks else nodes[: job.num_nodes]
     possible = [plan.partition] if plan.partition else list(job.partitions)
     whys = [holds_back(job, partition, limits, later, nodes, tasks=tasks) for partition in possible]
     return "" if "" in whys or not whys else _told(whys[0])
+
+
+def _gone(plan: Plan, others: Sequence[Operation], group: Sequence[Plan]) -> frozenset[str]:
+    """Jobs that give back what they have; one that is suspended keeps it, as far as limits go."""
+    gone = {each.job_id for one in (plan, *group) for each in one.chosen.actions if each.action is not Action.SUSPEND}
+    for other in others:
+        gone |= other.promised_jobs - {p.job_id for p in other.preemptions if p.action is Action.SUSPEND}
+    return frozenset(gone)
 
 
 def _told(why: str) -> str:
