@@ -38,7 +38,7 @@ from clearway.notify.sending import open_senders
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.lifecycle import EvictionLifecycle
-from clearway.preemption.proposals import ApprovalRules, Proposals, SilentNodes
+from clearway.preemption.proposals import Proposals, SilentNodes
 from clearway.promise.calendar_controller import CalendarController
 from clearway.promise.calendar_reader import ReadsInProcess
 from clearway.promise.controller import PromiseController
@@ -189,7 +189,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         suppression=suppression,
         pauses=pauses,
         executor=executor,
-        proposals=Proposals(operations, executor, ApprovalRules(operations, pauses), basis),
+        proposals=Proposals(operations, executor, pauses, basis),
         basis=basis,
         quarantine=quarantine,
         clock=clock,

@@ -122,10 +122,7 @@ def _not_requeueable(case: _Case) -> bool:
 
 
 def least_runtime_s(job: Job, context: PlanningContext) -> float:
-    """How long this job runs undisturbed.
-
-    Every preemption doubles it: however many urgent jobs come, the job gets on.
-    """
+    """How long this job runs undisturbed: every preemption doubles it, so that it gets on however many come."""
     if is_eternal(job, context.config.eternal):
         return context.config.eternal.min_runtime
     count = context.preempted.get(job.job_id, 0)

@@ -65,10 +65,7 @@ def processors_by_node(job: Job, snapshot: ClusterSnapshot) -> dict[str, int]:
 
 
 def most_memory_mib(job: Job, processors: int) -> int:
-    """At most so much on a node where the job holds so many processors.
-
-    Slurm tells its memory in all: each node may have an equal share, or each processor.
-    """
+    """The most where it holds so many processors: each node may have an equal share of all, or each processor."""
     if not job.cpus or not job.nodes:
         return job.memory_mib
     return max(job.memory_mib, ceil(job.memory_mib * len(job.nodes) * processors / job.cpus))

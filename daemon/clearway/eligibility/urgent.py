@@ -36,10 +36,8 @@ def is_of(rule: PreemptorRule, partitions: Sequence[str], qos: str, account: str
 
 
 def urgent_partitions(job: Job, rule: PreemptorRule) -> tuple[str, ...]:
-    """Where the rule makes this job urgent: those of its partitions that the rule names, or all if it names none.
-
-    Slurm takes ``-p batch,urgent`` from a user whom ``urgent`` does not admit. So room is made in these alone.
-    """
+    """Where the rule makes this job urgent: those of its partitions that the rule names, or all if it names none."""
+    # Slurm takes ``-p batch,urgent`` from a user whom ``urgent`` does not admit. So room is made in these alone.
     return tuple(name for name in job.partitions if not rule.partition or name in rule.partition)
 
 

@@ -188,10 +188,7 @@ def _noted(plans: Plans, note: str) -> Plans:
 
 
 def requests_of(solutions: Mapping[str, Solution]) -> list[Request]:
-    """What each of these preemptors asks of the joint planner: problems in the serial model, after what is under way.
-
-    Those with the same candidates keep them the same.
-    """
+    """What each asks of the joint planner, in the serial model; candidates that are the same stay so."""
     busy_s, survey = _busy_s(solutions), Survey()
 
     def serial(problem: EvictionProblem) -> EvictionProblem:
@@ -235,10 +232,7 @@ def _busy_s(solutions: Mapping[str, Solution]) -> int:
 
 
 def _point(allocation: Allocation, solution: Solution, busy_s: int) -> CurvePoint:
-    """The allocation as a point of a curve; freed are the nodes of its placement that were not free.
-
-    ``busy_s`` is not in its times: it was planned as though that had passed.
-    """
+    """The allocation as a point of a curve; it was planned as though ``busy_s`` had passed."""
     problem = solution.prepared.problem
     going = (*allocation.leaving, *allocation.ending)
     names = {job_id for job_id, _ in going}

@@ -166,8 +166,7 @@ class PreemptionController:
     def _serve(self, fresh: Sequence[Preemptor], context: CycleContext) -> Iterator[Waiting]:
         """Plan for those together whose turn it is, store all plans, and begin.
 
-        A preemptor that is planned for after the first ones has its turn at once while there is time and nothing is
-        carried out for those; else it waits for the next cycle.
+        Others have their turn at once while there is time and nothing is carried out for the first ones.
         """
         if not fresh:
             return
@@ -274,7 +273,7 @@ class PreemptionController:
         lately = self.executor.brought_back_since(context.now - _ANSWERS_WITHIN) | self.silent.lately(context.now)
         for preemptor, plan in unit:
             why = self.proposals.needless(preemptor, plan, planning, context, lately)
-            if why := why or after_planning(plan, planning.limits, others, planning, group):
+            if why := why or after_planning(plan, others, planning, group):
                 return why
         if look is None:
             return _CHANGED
@@ -291,7 +290,7 @@ class PreemptionController:
     def _first_state(self, plan: Plan, context: CycleContext) -> EvictionState:
         mode = context.config.daemon.mode
         usage = self.operations.usage(context.now)
-        asked = mode is Mode.AUTOMATIC and self.proposals.approval.why(plan, usage, context)
+        asked = mode is Mode.AUTOMATIC and self.proposals.asked_about(plan, usage, context)
         return FIRST_STATE[Mode.APPROVE if asked else mode]
 
     def _fits(self, plan: Plan, looked_at: Mapping[str, Job], seen: ClusterSnapshot, context: CycleContext) -> bool:
@@ -301,7 +300,7 @@ class PreemptionController:
         return not plan_misfit(plan, seen, promised_by(self.operations.all()), context.config)
 
     def _create(self, plan: Plan, state: EvictionState, context: CycleContext) -> Eviction:
-        mode, approval = context.config.daemon.mode, self.proposals.approval
+        mode = context.config.daemon.mode
         before = self.proposals.outdated.pop(plan.preemptor.job_id, None)
         if before is not None and state is EvictionState.PROPOSED:
             return self.proposals.replace_plan(before[0], plan, context)
@@ -309,7 +308,7 @@ class PreemptionController:
             self.executor.put_aside(*before, context.now)
 
         def judged(usage: Usage) -> Eviction:
-            why = approval.why(plan, usage, context)
+            why = self.proposals.asked_about(plan, usage, context)
             waits = state is EvictionState.PLACING and why
             outcome = Outcome(OutcomeCode.NEEDS_APPROVAL, why) if why and mode is not Mode.OBSERVE else None
             first = EvictionState.AWAITING_APPROVAL if waits else state

@@ -46,10 +46,7 @@ def preemptors(
     own_placements: frozenset[str] = frozenset(),
     attempt: Attempt = unguarded,
 ) -> tuple[Preemptor, ...]:
-    """The pending jobs that some rule makes preemptors, most pressing first.
-
-    ``own_placements`` are the names of reservations that Clearway itself attached jobs to.
-    """
+    """The pending jobs that some rule makes preemptors, most pressing first; ``own_placements`` are Clearway's own."""
     looks = (
         attempt(f"{job.job_id} as an urgent job", partial(preemptor_of, job, rules, own_placements, snapshot))
         for job in _perhaps_urgent(snapshot.pending, rules)

@@ -191,12 +191,9 @@ class _Leaving:
         found[candidate.job_id] = best
 
     def _freed(self, candidate: Candidate) -> int:
-        """Nodes that are free as soon as this job alone has left; more than are needed count as enough.
-
-        With needs it is the nodes that tell: without the job, what it holds of them is free.
-        """
+        """Nodes that are free as soon as this job alone has left; more than are needed count as enough."""
         if self._problem.needs is not None:
-            return 0
+            return 0  # the nodes tell: without the job, what it holds of them is free
         alone = sum(1 for name in candidate.node_names if self._holders[name] == 1)
         return min(alone if candidate.node_names else candidate.nodes, self._problem.nodes_needed)
 

@@ -118,10 +118,8 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         )
 
     def replan(self, e: Eviction, stuck: Mapping[str, str], cycle: CycleContext) -> Plan | Phase | None:
-        """A plan for what an eviction still needs; without one the preemptor waits, which is told once.
-
-        None as long as a node may only have been too slow to answer: another job would leave in vain.
-        """
+        """A plan for what an eviction still needs; without one the preemptor waits, which is told once."""
+        # A node may only have been too slow to answer: another job would leave in vain.
         if not self.silent.lately(cycle.now).isdisjoint(stuck):
             return None
         if inside := list(_inside(e, cycle.snapshot)):  # the other tasks are planned for by themselves

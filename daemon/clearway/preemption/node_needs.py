@@ -51,8 +51,7 @@ def needs_of(
 ) -> Needs | None:
     """The needs of a waiting job on these nodes; None where any whole nodes do that are good enough.
 
-    ``whole``: a job that asks for no GPUs shall have whole nodes. ``several``: tasks of an array, of which one node may
-    hold more than one.
+    ``whole``: whole nodes, unless it asks for GPUs. ``several``: tasks of an array, of which a node may hold some.
     """
     if job.gpus:
         per_node = _part_with_gpus(job, snapshot.nodes)
@@ -79,10 +78,7 @@ def holdings(
     *,
     whole: bool,
 ) -> Sequence[Holding]:
-    """Of all these nodes, in Slurm's order; ``gone`` are jobs that leave anyway. ``whole``: jobs hold whole nodes.
-
-    It is the same for all preemptors that can use these nodes, whatever they need of each.
-    """
+    """Of all these nodes, in Slurm's order; ``gone`` are jobs that leave anyway. ``whole``: jobs hold whole nodes."""
     found = []
     numbers: dict[tuple[Amounts, ...], int] = {}
     for node in snapshot.nodes:
@@ -193,8 +189,7 @@ def placement_nodes(
 ) -> list[str]:
     """The nodes that the preemptor shall start on: required ones, then those that serve at once, then by rank.
 
-    ``leaving`` ranks the jobs that leave: nodes are sure the later, the higher the rank of a job on them. ``first`` is
-    the order of those that serve at once.
+    ``leaving``: jobs to their ranks, the surest lowest. ``first`` is the order of those that serve at once.
     """
     needs = problem.needs or Needs()
     rank = _when_free(problem, leaving, first)
@@ -267,10 +262,8 @@ def _in_parts(node: Node, snapshot: ClusterSnapshot) -> bool:
 
 
 def _in_doubt(job: Job) -> bool:
-    """Whether it could take more of one of its nodes than an even share, or have them whole after all.
-
-    Of a job in several partitions Slurm tells for one of them whether nodes are shared there.
-    """
+    """Whether it could take more of one of its nodes than an even share, or have them whole after all."""
+    # Of a job in several partitions Slurm tells for one of them whether nodes are shared there.
     uneven = job.even_cpus * job.num_nodes != job.cpus or job.cpus_per_node > job.even_cpus
     unknown = job.gpus is None or bool(job.gres) or not job.even_cpus
     return job.exclusive or uneven or unknown or len(job.partitions) > 1

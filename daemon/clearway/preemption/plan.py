@@ -180,10 +180,8 @@ def _best_of(prepared: PreparedProblem, planner: Planner) -> Solution | NoPlan:
 
 
 def in_seconds(curve: Curve, problem: EvictionProblem, planner: Planner) -> Curve:
-    """A curve of one point, with what steps longer than a second may have cost it.
-
-    No plan loses less than the best one where every duration is rounded down.
-    """
+    """A curve of one point, with what steps longer than a second may have cost it."""
+    # No plan loses less than the best one where every duration is rounded down.
     (point,), step_s = curve.points, problem.step_s
     if step_s == 1 or not curve.exact or not point.feasible or not point.lost_work_node_s:
         return curve

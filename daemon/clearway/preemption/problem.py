@@ -74,10 +74,9 @@ def prepare_problem(
 ) -> PreparedProblem:
     """The eviction problem of one preemptor on the nodes of one partition.
 
-    ``whole``: whole nodes, unless it asks for GPUs; else parts of nodes may do (``preemption.node_needs``).
-    ``booting``: nodes that power saving has switched off serve as well. Slurm boots them once all the others are free,
-    so jobs have to leave that much earlier. ``survey``: of several preemptors, for contexts that differ in what is
-    under way alone.
+    ``whole``: whole nodes, unless it asks for GPUs; else parts of nodes may do. ``booting``: nodes that are switched
+    off serve as well. Slurm boots them once all the others are free, so jobs have to leave that much earlier.
+    ``survey``: of several preemptors, for contexts that differ in what is under way alone.
     """
     survey = survey or Survey()
     config, now = context.config, context.now

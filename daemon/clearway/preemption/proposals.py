@@ -61,11 +61,7 @@ def _free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
 
 
 def slurm_preempts(preemptor: Preemptor, snapshot: ClusterSnapshot) -> bool:
-    """Whether Slurm may start this preemptor by preempting others by itself, as far as the snapshot tells.
-
-    On nodes without other jobs than those that Slurm would take, or where one of them suffices for a part of a node.
-    That it could not after all costs a wait; not to see that it could costs a second job.
-    """
+    """Whether Slurm may start this preemptor by preempting others by itself: in doubt yes, which costs but a wait."""
     if not any(snapshot.preempt_priorities.preempts.values()):
         return False
     able = sum(_would_be_free(node, preemptor.job, snapshot) for node in snapshot.nodes)
@@ -82,36 +78,22 @@ def _would_be_free(node: Node, waiting: Job, snapshot: ClusterSnapshot) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalRules:
-    """Asked when a plan is stored, and again while it waits: a budget recovers, and a pause ends."""
-
-    operations: OpenOperations
-    pauses: UserPauses
-
-    def why(self, plan: Plan, usage: Usage, context: CycleContext) -> str:
-        """Half a sentence; empty where the plan may be carried out without being asked about."""
-        budget = over_budget(plan, usage, context.config.budget)
-        if budget or plan.ordinary:
-            return budget
-        asked = self.pauses.asked_about(plan.preemptor.user, context.now)
-        return asked or over_limits(plan, self.operations.takings(context.now), context.config.budget)
-
-    def given(self, plan: Plan, context: CycleContext) -> bool:
-        """Whether a plan that waits for approval may be carried out by now without any."""
-        if context.config.daemon.mode is not Mode.AUTOMATIC or context.paused:
-            return False
-        return not self.why(plan, self.operations.usage(context.now), context)
-
-
-@dataclass(frozen=True, slots=True)
 class Proposals:
     """Looks after evictions without a placement; ``outdated`` are those that another plan is wanted for."""
 
     operations: OpenOperations
     executor: Executor
-    approval: ApprovalRules
+    pauses: UserPauses
     basis: PlanningBasis
     outdated: dict[str, tuple[Eviction, str]] = field(default_factory=dict)  # and why, by job_id of the preemptor
+
+    def asked_about(self, plan: Plan, usage: Usage, context: CycleContext) -> str:
+        """Why a plan needs approval, half a sentence; asked again while it waits: a budget recovers, a pause ends."""
+        budget = over_budget(plan, usage, context.config.budget)
+        if budget or plan.ordinary:
+            return budget
+        asked = self.pauses.asked_about(plan.preemptor.user, context.now)
+        return asked or over_limits(plan, self.operations.takings(context.now), context.config.budget)
 
     def needless(
         self,
@@ -213,7 +195,8 @@ class Proposals:
     def _begin_if_allowed(self, e: Eviction, context: CycleContext) -> None:
         """In automatic mode a plan waits only as long as there is a reason to ask."""
         waits = e.state is EvictionState.AWAITING_APPROVAL and e.mode == Mode.AUTOMATIC
-        if waits and self.approval.given(e.plan, context):
+        may_begin = context.config.daemon.mode is Mode.AUTOMATIC and not context.paused
+        if waits and may_begin and not self.asked_about(e.plan, self.operations.usage(context.now), context):
             told = {"outcome": "", "outcome_code": None, "why": ""}
             self.operations.save(entered(e, EvictionState.PLACING, context.now, **told))
 
@@ -225,7 +208,7 @@ class Proposals:
         acting = [other for other in others if other.state.acting]
         misfit = plan_misfit(plan, snapshot, promised_by(acting if e.state.acting else others), config)
         planning = self.basis.context(context, UnderWay(), counts=False)
-        misfit = misfit or after_planning(plan, context.limits, acting, planning)
+        misfit = misfit or after_planning(plan, acting, planning)
         together = (plan.preemptor.job_id, *plan.together)
         beside = [other for other in acting if other.subject.job_id not in together]
         left_s = (latest_of(e, config.execution) - now).total_seconds()

@@ -57,7 +57,6 @@ def before_planning(preemptor: Preemptor, partition: str, context: PlanningConte
 
 def after_planning(
     plan: Plan,
-    limits: Limits | None,
     others: Sequence[Operation],
     context: PlanningContext,
     group: Sequence[Plan] = (),
@@ -69,7 +68,7 @@ def after_planning(
     ``others`` are the operations that are carried out beside it, ``group`` the plans that are carried out with it
     or not at all. Where it has ``begun``, some tasks of an array may run: then it is for one more.
     """
-    snapshot = context.snapshot
+    snapshot, limits = context.snapshot, context.limits
     job = snapshot.job_by_id.get(plan.preemptor.job_id, plan.preemptor)
     reserved = reserved_before_end(job, plan.due, context)
     if taken := next((name for name in plan.placement_nodes if name in reserved), ""):
@@ -129,21 +128,16 @@ WITHOUT_INFLUENCE: Mapping[str, Any] = {
 }
 
 
+_OF_PREEMPTOR = [each.name for each in fields(Ask) if each.name not in ("job", "since", "partitions")]
+
+
 def ask_of(preemptor: Preemptor, limits: Limits | None = None) -> Ask:
     job = preemptor.job
     seen = {} if limits is None else limits.partitions
     return Ask(
         job=replace(job, **WITHOUT_INFLUENCE),
-        rule=preemptor.rule,
-        max_delay_s=preemptor.max_delay_s,
         since=None if preemptor.ordinary else waits_since(job),
-        max_late_s=preemptor.max_late_s,
-        max_kill_loss_s=preemptor.max_kill_loss_s,
-        only_in=preemptor.only_in,
-        ordinary=preemptor.ordinary,
-        components=preemptor.components,
-        tasks=preemptor.tasks,
-        takes_free=preemptor.takes_free,
+        **{name: getattr(preemptor, name) for name in _OF_PREEMPTOR},
         partitions=tuple(seen[name] for name in preemptor.partitions if name in seen),
     )
 
@@ -173,14 +167,13 @@ def ask_misfit(plan: Plan, snapshot: ClusterSnapshot, config: Config, own: froze
 def waiting_now(
     plan: Plan, snapshot: ClusterSnapshot, config: Config, own: frozenset[str] = frozenset()
 ) -> Preemptor | None:
-    """The job that a plan is for, as it waits now; ``own``: the placements that it may be attached to.
+    """The job that a plan is for, as it waits now; None where it does not, or no rule makes room for it any more.
 
-    None where it does not wait any more, or no rule makes room for it. While it may start in one partition alone it
-    still asks for all of its own.
+    ``own``: the placements that it may be attached to.
     """
     if (seen := _pending(plan, snapshot)) is None:
         return None
-    if seen.partitions == (plan.pin,):
+    if seen.partitions == (plan.pin,):  # while it may start there alone it still asks for all of its own
         seen = replace(seen, partitions=plan.preemptor.partitions)
     return _by_rules(seen, plan, snapshot, config, own)
 

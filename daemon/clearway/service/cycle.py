@@ -283,15 +283,17 @@ class Cycle:
             return context
         backend = self.parts.backend
         limits = backend.limits([pending[e.preemptor.job_id] for e in early])
-        context = replace(context, limits=limits, reservations=backend.reservations())
+        reservations = backend.reservations()
+        context = replace(context, limits=limits, reservations=reservations)
+        snapshot, config = context.snapshot, context.config
         seen = PlanningContext(
-            snapshot=context.snapshot, config=context.config, now=context.now, reservations=context.reservations
+            snapshot=snapshot, config=config, now=context.now, limits=limits, reservations=reservations
         )
         for e in early:
             # Those before it may just have been called off.
             acting = [each for each in self.operations.all() if each.state.acting]
             others = [each for each in acting if each.eviction_id != e.eviction_id]
-            if e.placement and (why := after_planning(e.plan, limits, others, seen, begun=True)):
+            if e.placement and (why := after_planning(e.plan, others, seen, begun=True)):
                 self.executor.cancel(e, context.now, Outcome(OutcomeCode.CALLED_OFF, why))
         return context
 

@@ -51,7 +51,7 @@ def why(planning: PlanningContext) -> str:
     found = decided(planning)
     if isinstance(found, NoPlan):
         return found.why
-    return after_planning(found, planning.limits, (), planning)
+    return after_planning(found, (), planning)
 
 
 OTHERS = [job(at, qos="normal") for at in (101, 102)]
@@ -108,7 +108,7 @@ def test_nodes_without_a_reservation_serve_instead() -> None:
     assert isinstance(found, Plan)
     assert set(found.placement_nodes) == {"n102-0", "n103-0"}
     came_later = context(three, reservations=(reservation(600, ("n102-0",)),))
-    assert "reservation maintenance takes node n102-0" in after_planning(found, None, (), came_later)
+    assert "reservation maintenance takes node n102-0" in after_planning(found, (), replace(came_later, limits=None))
 
 
 def test_a_job_without_an_end_has_no_room_before_any_reservation() -> None:
