@@ -1,4 +1,4 @@
-"""What nodes have, what jobs hold of them, and what is free there. Pure.
+"""What nodes have, what jobs hold of them and of licenses, and what is free there. Pure.
 
 What a job holds on a node is believed only where the sums over its jobs are what the node itself says is taken, of
 processors, of memory (where Slurm shares it out) and of every type of GPU. Elsewhere (uneven jobs, jobs that stand
@@ -6,16 +6,25 @@ suspended, requests that do not tell the type) it is not known.
 
 Slurm tells a job's processors in all. How a certain job of several nodes has them spread is known only where each of
 its nodes has no other job of several nodes: two uneven ones can hide each other in the sums.
+
+What an urgent job asks for of licenses is a pool beside its nodes (``NodeResources.pool``) that must be freed as a
+required node must: jobs that hold the license give it back when they leave, wherever they run. What no known job holds
+(used outside of Slurm, reserved, or promised to another urgent job) is never given back.
 """
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from math import ceil
 from typing import Self
 
+from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node, Spread, only_gpus
-from clearway.model.problem import Amounts, gres_kind
+from clearway.model.problem import Amounts, NodeResources, gres_kind
+
+PREFIX = "license "
+_ITEM = re.compile(r"([A-Za-z0-9_.+-]+(?:@[A-Za-z0-9_.+-]+)?)(?:[:=*](\d{1,9}))?", re.ASCII)
 
 
 def amounts_of(node: Node) -> Amounts:
@@ -251,3 +260,62 @@ def _enough(needs: Iterable[tuple[int, int]]) -> int:
     """Nodes that have all that is asked for, by what one of them has; 0 where one has nothing of something."""
     known = list(needs)
     return max(ceil(asked / has) for asked, has in known) if all(has for _, has in known) else 0
+
+
+def licenses_of(text: str) -> Mapping[str, int] | None:
+    """``matlab:2,abaqus`` as numbers by name; None for anything else, as one of several licenses."""
+    found: Counter[str] = Counter()
+    for item in filter(None, text.split(",")):
+        read = _ITEM.fullmatch(item.strip())
+        if read is None:
+            return None
+        found[read[1]] += int(read[2] or 1)
+    return {name: count for name, count in found.items() if count}
+
+
+def held_by(job: Job) -> Mapping[str, int]:
+    """What a job holds; nothing where that cannot be told. Suspended jobs keep theirs."""
+    return (licenses_of(job.licenses) or {}) if job.licenses and job.state.holds_nodes else {}
+
+
+def pools(
+    job: Job, snapshot: ClusterSnapshot, under_way: UnderWay, gone: Collection[str], may_leave: Collection[str]
+) -> tuple[list[NodeResources], dict[str, dict[str, Amounts]]]:
+    """The pools of a waiting job's licenses, and what each job that may leave holds of them; ``gone`` leave anyway."""
+    found: list[NodeResources] = []
+    holds: dict[str, dict[str, Amounts]] = {}
+    asked = licenses_of(job.licenses) or {}
+    promised = _promised(snapshot, under_way)
+    for name, count in sorted(asked.items()):
+        license_ = snapshot.licenses.get(name)
+        pool = f"{PREFIX}{name}"
+        if license_ is None:
+            found.append(NodeResources(pool, Amounts(), pool=Amounts(count)))
+            continue
+        ours = count if job.reservation else 0  # its own placement holds them for it
+        fixed = license_.used + max(0, license_.reserved - ours) + promised[name]
+        for each in snapshot.jobs:
+            held = held_by(each).get(name, 0)
+            if held and each.job_id in gone:
+                fixed -= held
+            elif held and each.job_id in may_leave:
+                fixed -= held
+                holds.setdefault(each.job_id, {})[pool] = Amounts(held)
+        found.append(NodeResources(pool, Amounts(license_.total), held=Amounts(max(0, fixed)), pool=Amounts(count)))
+    return found, holds
+
+
+def _promised(snapshot: ClusterSnapshot, under_way: UnderWay) -> Counter[str]:
+    """What urgent jobs of other evictions wait for whose placements do not hold it yet."""
+    found: Counter[str] = Counter()
+    for each in under_way.evictions:
+        preemptor = getattr(each.plan, "preemptor", None)
+        now = snapshot.job_by_id.get(preemptor.job_id) if preemptor is not None else None
+        if now is not None and now.state is JobState.PENDING and not now.reservation:
+            found.update(licenses_of(now.licenses) or {})
+    return found
+
+
+def asks_for_any(jobs: Iterable[Job]) -> bool:
+    """Whether a waiting job asks for licenses: only then they are read."""
+    return any(job.licenses and job.state is JobState.PENDING for job in jobs)

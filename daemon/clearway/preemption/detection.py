@@ -22,8 +22,8 @@ from typing import Any
 
 from clearway.config.configuration import EternalConfig, PreemptorRule
 from clearway.eligibility.constraint import alternatives
-from clearway.eligibility.licenses import licenses_of
 from clearway.eligibility.limits import may_be_lifted
+from clearway.eligibility.node_usage import licenses_of
 from clearway.eligibility.urgent import is_eternal, is_of, matching_rule, urgent_partitions
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology

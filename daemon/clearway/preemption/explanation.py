@@ -21,6 +21,7 @@ is marked as not known.
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from math import ceil
 
 from clearway.estimates.costs import TIME_LIMIT_SLACK_S
@@ -64,6 +65,7 @@ class Explaining:
         self._later: tuple[Later, ...] = ()
         self._rules: list[RuleOutcome] = []
         self._curve = replace(plan.curve, complete=False)
+        self._shared: dict[tuple[int, int], CurvePoint | None] = {}  # the best rest, by nodes freed and steps gone
         self._work, self._complete = self._steps(), False
 
     def step(self) -> bool:
@@ -113,13 +115,12 @@ class Explaining:
         yield from self._find_later()
         if overlaps(problem):
             return  # that a job leaves changes what time others have by more than a sum
-        leaving = _Leaving(problem, planner)
         for planned in self.plan.chosen.actions:
             if planned.action is Action.END:
                 self._found.setdefault(planned.job_id, self.plan.chosen.cost)
         spared = [candidate for candidate in problem.candidates if candidate.job_id not in self._chosen]
         for candidate in sorted(spared, key=_cheapest_first):
-            yield from leaving.find(candidate, self._found)
+            yield from self._find_leaving(candidate)
 
     def _find_later(self) -> Iterator[None]:
         """What longer delays would allow, up to twice the plan's."""
@@ -137,37 +138,17 @@ class Explaining:
                 best = cost
                 self._later = (*self._later, Later(delay_s, best))
 
+    @cached_property
+    def _holders(self) -> Counter[str]:
+        """How many candidates are on each node."""
+        return Counter(name for candidate in self._problem.candidates for name in candidate.node_names)
 
-def _cheapest_first(candidate: Candidate) -> tuple[float, float, str]:
-    """Those that came closest to being chosen are asked about the most."""
-    options = [option for option in candidate.options if option.action is not Action.END]
-    cheapest = min([(option.lost_work_node_s, option.checkpoint_s) for option in options], default=(0.0, 0.0))
-    return (*cheapest, candidate.job_id)
-
-
-def _ending(candidate: Candidate, within_s: int) -> Candidate:
-    """With its own end as an option, where that comes in time."""
-    if candidate.remaining_s is None or any(option.action is Action.END for option in candidate.options):
-        return candidate
-    ready_s = candidate.remaining_s + TIME_LIMIT_SLACK_S
-    own_end = (Option(Action.END, ready_s=ready_s),) if ready_s <= within_s else ()
-    return replace(candidate, options=(*candidate.options, *own_end))
-
-
-class _Leaving:
-    """The best plans in which a certain job leaves."""
-
-    def __init__(self, problem: EvictionProblem, planner: Planner) -> None:
-        self._problem, self._planner = problem, planner
-        self._holders = Counter(name for candidate in problem.candidates for name in candidate.node_names)
-        self._shared: dict[tuple[int, int], CurvePoint | None] = {}
-
-    def find(self, candidate: Candidate, found: dict[str, Cost | None]) -> Iterator[None]:
-        """Adds the job's answer to ``found``; yields after every solution that this took."""
+    def _find_leaving(self, candidate: Candidate) -> Iterator[None]:
+        """The best plans in which this job leaves; yields after every solution that this took."""
         problem = self._problem
         best: Cost | None = None
         if any(each.action is Action.END for each in problem.in_time(candidate.options)):
-            best = _least(self._planner, problem)  # it leaves by itself
+            best = _least(self.planner, problem)  # it leaves by itself
             yield
         for option in problem.in_time(candidate.options):
             if option.action is Action.END:
@@ -188,7 +169,7 @@ class _Leaving:
             if point is not None:
                 cost = point.cost + Cost(option.lost_work_node_s, option.return_node_s, steps * problem.step_s, 1)
                 best = cost if best is None else min(best, cost)
-        found[candidate.job_id] = best
+        self._found[candidate.job_id] = best
 
     def _freed(self, candidate: Candidate) -> int:
         """Nodes that are free as soon as this job alone has left; more than are needed count as enough."""
@@ -207,7 +188,23 @@ class _Leaving:
             max_delay_s=problem.max_delay_s - gone_s,
             candidates=candidates,
         )
-        return self._planner.decide(rest).choose()
+        return self.planner.decide(rest).choose()
+
+
+def _cheapest_first(candidate: Candidate) -> tuple[float, float, str]:
+    """Those that came closest to being chosen are asked about the most."""
+    options = [option for option in candidate.options if option.action is not Action.END]
+    cheapest = min([(option.lost_work_node_s, option.checkpoint_s) for option in options], default=(0.0, 0.0))
+    return (*cheapest, candidate.job_id)
+
+
+def _ending(candidate: Candidate, within_s: int) -> Candidate:
+    """With its own end as an option, where that comes in time."""
+    if candidate.remaining_s is None or any(option.action is Action.END for option in candidate.options):
+        return candidate
+    ready_s = candidate.remaining_s + TIME_LIMIT_SLACK_S
+    own_end = (Option(Action.END, ready_s=ready_s),) if ready_s <= within_s else ()
+    return replace(candidate, options=(*candidate.options, *own_end))
 
 
 def _sooner(candidate: Candidate, gone_s: int) -> Candidate:

@@ -15,8 +15,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from clearway.eligibility.constraint import alternatives, satisfied
-from clearway.eligibility.licenses import PREFIX, licenses_of
-from clearway.eligibility.node_usage import amounts_of, held_by_job, shares_memory, sum_of
+from clearway.eligibility.node_usage import PREFIX, amounts_of, held_by_job, licenses_of, shares_memory, sum_of
 from clearway.model.cluster import ClusterSnapshot, Job, Node
 from clearway.model.problem import Amounts, EvictionProblem, Needs, NodeResources, gres_kind
 from clearway.planning.formulation.partial_nodes import could_serve, serves_beside, serving
@@ -100,7 +99,7 @@ def share(
     pools: tuple[Sequence[NodeResources], Mapping[str, Mapping[str, Amounts]]] = ((), {}),
     once: Once = lambda _, find: find(),
 ) -> Sharing:
-    """The nodes that could serve, and what the jobs hold there; ``pools`` are those of ``eligibility.licenses``.
+    """The nodes that could serve, and what the jobs hold there; ``pools`` are those of licenses.
 
     Where nodes must lie together all nodes are told of, in Slurm's order; those that cannot serve have nothing.
     ``once`` is asked for what preemptors share that can use the same nodes (with the same object for ``held``).

@@ -9,8 +9,7 @@ from functools import partial
 
 from clearway.eligibility.constraint import alternatives, satisfied
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.licenses import pools
-from clearway.eligibility.node_usage import amounts_of, could_hold
+from clearway.eligibility.node_usage import amounts_of, could_hold, pools
 from clearway.eligibility.under_way import UnderWay
 from clearway.eligibility.urgent import is_eternal
 from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s

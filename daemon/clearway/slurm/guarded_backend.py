@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from clearway.eligibility.licenses import licenses_of
+from clearway.eligibility.node_usage import licenses_of
 from clearway.model.cluster import AdminLevel, ClusterSnapshot, Job, Node, PowerSaving, Reservation, Skipped
 from clearway.model.errors import SlurmRefusedError
 from clearway.model.limits import Limits

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from clearway.eligibility.licenses import asks_for_any
+from clearway.eligibility.node_usage import asks_for_any
 from clearway.model.cluster import Job, JobState, License, PowerSaving, PreemptPriorities, Topology
 from clearway.model.errors import SlurmError
 from clearway.slurm.parse import FieldError, read_leaf_switches, read_licenses, read_power_saving, site

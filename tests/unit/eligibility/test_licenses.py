@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from clearway.eligibility.licenses import licenses_of, pools
+from clearway.eligibility.node_usage import licenses_of, pools
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import License
 from clearway.model.errors import SlurmRefusedError
