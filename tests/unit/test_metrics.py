@@ -26,8 +26,7 @@ from clearway.model.plan import Obstacle, ObstacleCode, Preemptor
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport, Quarantined, Subject, Waiting
-from clearway.telemetry.event_metrics import saved_node_s
-from clearway.telemetry.metrics import Metrics, failure_kind
+from clearway.telemetry.metrics import Metrics, failure_kind, saved_node_s
 from tests.builders import NOW, ManualClock, after, eviction, job, plan, preemption, snapshot, urgent_job
 
 WALL = datetime(2030, 1, 1, tzinfo=UTC)
@@ -256,7 +255,7 @@ def test_steps_plans_restarts_and_the_process(metrics: Metrics) -> None:
     metrics.record(PlanMade(eviction(plan(), mode="approve"), 0.2))
     count = 3
     restarts: Callable[[], int] = lambda: count  # noqa: E731 - the name carries its type
-    metrics.count_restarts(restarts)
+    metrics.restarts = restarts
     found = samples(metrics)
     assert found["clearway_slurm_steps_total{kind=requeue,result=refused}"] == 1
     assert found["clearway_evictions_planned_total{mode=approve}"] == 1

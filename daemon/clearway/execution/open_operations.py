@@ -24,7 +24,7 @@ Ordered = TypeVar("Ordered", Drain, Relocation, Promise)
 
 
 class Outbox(Protocol):
-    """Says what must be told of a change (``notify.outbox``); it is stored in one transaction with the change."""
+    """Says what must be told of a change (``notify.dispatch``); it is stored in one transaction with the change."""
 
     def notices(
         self, before: Operation | None, after: Operation, given: AbstractSet[str], now: datetime

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from clearway.model.claims import CLAIM
-from clearway.model.cluster import Job
 from clearway.model.notice import Channel, Notice, NoticeKind
 from clearway.model.operations import (
     CHECKPOINTS,
@@ -31,6 +30,12 @@ _LONGEST = 200  # characters of one fact
 _MESSAGES = (Channel.WEBHOOK, Channel.SLACK, Channel.MAIL)
 S = PreemptionState
 _LEFT = (S.SUSPENDED, S.VACATED, S.QUEUED, S.RETURNED)
+SUSPENDED, CANCELLED, PREEMPTED = "suspended", "cancelled", "preempted"
+_FATES = {  # what comes next, and how the job is warned
+    SUSPENDED: ("goes on when its nodes are free again", "It will be suspended, and go on later."),
+    CANCELLED: ("does not run again", "It will be cancelled; what it has not saved by then is lost."),
+    PREEMPTED: ("waits in the queue", "It will be requeued; what it has not saved by then is lost."),
+}
 
 
 def notices_of(before: Operation | None, after: Operation, given: AbstractSet[str], now: datetime) -> Iterator[Notice]:
@@ -88,7 +93,7 @@ def _of_job(change: _Change, now: datetime) -> Iterator[Notice]:
         yield from (_notice(NoticeKind.LEFT, channel, e, p, p.requeued_at, now) for channel in _MESSAGES)
         # A run of the job that makes claims may write its Comment: then it must be over first. Slurm takes no Comment
         # of a job that is cancelled.
-        if not _cancelled(p) and (_has_left(p) or CLAIM not in p.job.comment):
+        if _fate(p) != CANCELLED and (_has_left(p) or CLAIM not in p.job.comment):
             yield _notice(NoticeKind.LEFT, Channel.COMMENT, e, p, p.requeued_at, now)
     if change.became(S.RETURNED):
         yield from (_notice(NoticeKind.RETURNED, channel, e, p, p.returned_at or now, now) for channel in _MESSAGES)
@@ -98,11 +103,7 @@ def _of_job(change: _Change, now: datetime) -> Iterator[Notice]:
 
 def _has_left(p: Preemption) -> bool:
     """As a snapshot has shown. A job that ends while it is requeued may have ended by itself."""
-    return p.requeued_at is not None and (p.state in _LEFT or (p.state is S.ENDED and _cancelled(p)))
-
-
-def _cancelled(p: Preemption) -> bool:
-    return p.action is not Action.SUSPEND and not p.job.can_be_requeued
+    return p.requeued_at is not None and (p.state in _LEFT or (p.state is S.ENDED and _fate(p) == CANCELLED))
 
 
 def _notice(kind: NoticeKind, channel: Channel, e: Operation, p: Preemption, at: datetime, now: datetime) -> Notice:
@@ -120,7 +121,9 @@ def _notice(kind: NoticeKind, channel: Channel, e: Operation, p: Preemption, at:
 
 
 def _job_facts(e: Operation, p: Preemption, at: datetime) -> dict[str, str]:
-    facts = {
+    fate = _fate(p)
+    then, how = _FATES[fate]
+    return {
         "job_id": p.job.display_id,
         "job_name": p.job.name,
         "user": p.job.user,
@@ -129,14 +132,25 @@ def _job_facts(e: Operation, p: Preemption, at: datetime) -> dict[str, str]:
         "deadline": shown_time(e.plan.deadline),
         "why": _why(e),
         "cause": _cause(e),
-        "what": _what(p),
+        "what": fate,
         "saved": _saved(p),
-        "next": _next(p),
-        "how": _how(p),
+        "next": then,
+        "how": "It will be asked to save itself, and then requeued." if p.action in CHECKPOINTS else how,
+        **_urgent(e),
     }
-    if isinstance(e, Eviction):
-        facts |= {"urgent_job": e.preemptor.display_id, "urgent_user": e.preemptor.user}
-    return facts
+
+
+def _urgent(e: Operation) -> dict[str, str]:
+    if not isinstance(e, Eviction):
+        return {}
+    return {"urgent_job": e.preemptor.display_id, "urgent_user": e.preemptor.user}
+
+
+def _fate(p: Preemption) -> str:
+    """What becomes of the job, as ``what`` says it."""
+    if p.action is Action.SUSPEND:
+        return SUSPENDED
+    return PREEMPTED if p.job.can_be_requeued else CANCELLED
 
 
 def _why(e: Operation) -> str:
@@ -169,16 +183,6 @@ def _wanted(e: Operation) -> str:
     return f"{_called(e)} needs {e.plan.nodes_needed} node(s){tasks}"
 
 
-def _for_good(job: Job) -> bool:
-    return not job.can_be_requeued
-
-
-def _what(p: Preemption) -> str:
-    if p.action is Action.SUSPEND:
-        return "suspended"
-    return "cancelled" if _for_good(p.job) else "preempted"
-
-
 def _saved(p: Preemption) -> str:
     """``what was saved`` in a few words, which fit into a Comment as well."""
     if p.action is Action.SUSPEND:
@@ -188,21 +192,6 @@ def _saved(p: Preemption) -> str:
     if p.actual_lost_node_s is None:
         return "what was not saved is lost"
     return f"not saved: {p.actual_lost_node_s / 3600:.2f} node-hours lost"
-
-
-def _next(p: Preemption) -> str:
-    if p.action is Action.SUSPEND:
-        return "goes on when its nodes are free again"
-    return "does not run again" if _for_good(p.job) else "waits in the queue"
-
-
-def _how(p: Preemption) -> str:
-    if p.action in CHECKPOINTS:
-        return "It will be asked to save itself, and then requeued."
-    if p.action is Action.SUSPEND:
-        return "It will be suspended, and go on later."
-    end = "cancelled" if _for_good(p.job) else "requeued"
-    return f"It will be {end}; what it has not saved by then is lost."
 
 
 def _approval_key(e: Operation) -> str:
@@ -222,20 +211,17 @@ def _to_operators(kind: NoticeKind, key: str, e: Operation, at: datetime) -> Ite
         "lost_node_h": f"{e.predicted_lost_node_s / 3600:.2f}",
         "why": _wanted(e),
         "what": e.outcome,
+        **_urgent(e),
     }
-    if isinstance(e, Eviction):
-        facts |= {"urgent_job": e.preemptor.display_id, "urgent_user": e.preemptor.user}
-    yield from for_operators(kind, key, facts, at, e.eviction_id)
+    return operators_notices(kind, key, facts, at, e.eviction_id)
 
 
-def for_operators(
+def operators_notices(
     kind: NoticeKind, key: str, facts: Mapping[str, str], at: datetime, eviction_id: int | None = None
 ) -> Iterator[Notice]:
     """One for each channel that reaches operators."""
-    for channel in _MESSAGES:
-        yield Notice(
-            key=key, kind=kind, channel=channel, at=at, created_at=at, eviction_id=eviction_id, about=_cut(facts)
-        )
+    for to in _MESSAGES:
+        yield Notice(key=key, kind=kind, channel=to, at=at, created_at=at, eviction_id=eviction_id, about=_cut(facts))
 
 
 def shown_time(at: datetime) -> str:

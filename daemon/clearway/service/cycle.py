@@ -33,7 +33,7 @@ from clearway.model.orders import RollingDrain
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.problem import Action
 from clearway.model.report import CycleReport, Subject, Waiting
-from clearway.notify.outbox import Bell
+from clearway.notify.dispatch import Bell
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.held_back import after_planning
