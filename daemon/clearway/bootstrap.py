@@ -53,10 +53,10 @@ from clearway.slurm.base import SlurmBackend
 from clearway.slurm.identity import SlurmIdentity
 from clearway.slurm.job_notes import open_notes
 from clearway.store.repository import SqlStore
-from clearway.telemetry.cases import CaseKeeper
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.log_lines import LogLines
 from clearway.telemetry.metrics import Metrics
+from clearway.telemetry.report import CaseKeeper
 
 AUTO = ("pyslurm", "cli")  # what slurm.backend = "auto" tries, the one that is preferred first
 _LOGIN_S = 5.0  # a caller waits for it

@@ -219,10 +219,10 @@ def _calibration(checkpoints: Sequence[CheckpointRecord], restarts: Sequence[Res
         checkpoints={outcome: outcomes[outcome] for outcome in CheckpointOutcome},
         restarts={way: ways[way] for way in Restart},
         compared=len(ratios),
-        median_ratio=_median(ratios),
+        median_ratio=median_of(ratios),
         share_within=sum(ratio <= 1 for ratio in ratios) / len(ratios) if ratios else None,
-        median_size_ratio=_median(_ratios((each.size_mib, each.predicted_size_mib) for each in checkpoints)),
-        median_restart_ratio=_median(_ratios((each.restart_s, each.predicted_s) for each in restarts)),
+        median_size_ratio=median_of(_ratios((each.size_mib, each.predicted_size_mib) for each in checkpoints)),
+        median_restart_ratio=median_of(_ratios((each.restart_s, each.predicted_s) for each in restarts)),
     )
 
 
@@ -230,7 +230,7 @@ def _ratios(pairs: Iterable[tuple[float | None, float | None]]) -> list[float]:
     return [actual / predicted for actual, predicted in pairs if actual is not None and predicted]
 
 
-def _median(values: Sequence[float]) -> float | None:
+def median_of(values: Sequence[float]) -> float | None:
     return median(values) if values else None
 
 

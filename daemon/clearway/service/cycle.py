@@ -47,7 +47,7 @@ from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.releases import only_observed, refused
 from clearway.store.base import BACKEND, HALTED, PAUSED, Store
-from clearway.telemetry.cases import CaseKeeper
+from clearway.telemetry.report import CaseKeeper
 
 _DATABASE = "database"
 
