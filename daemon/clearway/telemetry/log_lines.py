@@ -6,49 +6,39 @@ eviction has one, as the store tells them. No line repeats what the one before i
 
 import logging
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import singledispatchmethod
+from typing import NamedTuple, TypeVar
+
+from structlog.typing import FilteringBoundLogger
 
 from clearway.drain.rolling import newly_skipped
+from clearway.model import events
 from clearway.model.claims import CLAIM, Restart, read_claims
 from clearway.model.clock import Clock
 from clearway.model.cluster import JobState
 from clearway.model.errors import ClearwayError
-from clearway.model.events import (
-    CalendarRead,
-    CommandGiven,
-    CycleCut,
-    CycleFailed,
-    Event,
-    HandlingFailed,
-    JobLeft,
-    OperationFinished,
-    PlanExplained,
-    PlanMade,
-    RollingProgress,
-)
 from clearway.model.operations import Eviction, Operation
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord, StepRecord
 from clearway.model.report import CycleReport, Waiting
 from clearway.telemetry.log import get_logger
 
+T = TypeVar("T")
 HEARTBEAT = timedelta(minutes=5)
 _MOST_LINES = 20  # of one sort in a cycle: a thousand bad records need no thousand lines
 _NUMBER = re.compile(r"\d+(\.\d+)?[dhms]?")
 
 
-@dataclass(frozen=True, slots=True)
-class _Condition:
+class _Condition(NamedTuple):
     """Something that lasts, and why: a line when it begins or has another cause, and one when it is over."""
 
     name: str  # of the report
     level: int
     begins: str
     over: str
-    advice: Mapping[str, str] = field(default_factory=dict)
-    told: Callable[[CycleReport], dict[str, str]] = lambda _: {}
+    advice: str | None = None
+    of_release: bool = False  # so that Slurm's is told when it is over
 
 
 _CONDITIONS = (
@@ -58,14 +48,14 @@ _CONDITIONS = (
         logging.WARNING,
         "Clearway only observes, whatever daemon.mode says",
         "Clearway acts again as daemon.mode says",
-        told=lambda report: {"slurm": report.snapshot.slurm_version},
+        of_release=True,
     ),
     _Condition(
         "stopped",
         logging.ERROR,
         "no job is made to leave any more",
         "jobs may be made to leave again",
-        advice={"next": "clearway resume"},
+        advice="clearway resume",
     ),
 )
 
@@ -91,7 +81,7 @@ class LogLines:
         self._failure: tuple[str, datetime, int] | None = None
 
     @singledispatchmethod
-    def write(self, event: Event) -> None:
+    def write(self, event: events.Event) -> None:
         """The lines of one event; the types that are not registered below have none."""
 
     @write.register
@@ -105,13 +95,17 @@ class LogLines:
         for each in _CONDITIONS:
             why = getattr(report, each.name)
             if why and why != self._conditions.get(each.name):
-                self._log.log(each.level, each.begins, why=why, **each.advice)
+                self._log.log(each.level, each.begins, why=why, next=each.advice)
             elif not why and self._conditions.get(each.name):
-                self._log.info(each.over, **each.told(report))
+                self._log.info(each.over, slurm=report.snapshot.slurm_version if each.of_release else None)
             self._conditions[each.name] = why
         self._tell_unread(report)
         self._tell_waiting(report.waiting)
         self._tell_evictions(report)
+        self._tell_cycle(report)
+
+    def _tell_cycle(self, report: CycleReport) -> None:
+        """Where something changed, and every few minutes all the same."""
         signature = (
             report.paused,
             report.halted,
@@ -120,13 +114,10 @@ class LogLines:
             tuple((waiting.preemptor.job.job_id, waiting.eviction_id) for waiting in report.waiting),
             tuple((e.eviction_id, e.state, *(p.state for p in e.preemptions)) for e in report.open_evictions),
         )
-        silent = self._spoke_at is None or report.at - self._spoke_at >= HEARTBEAT
-        if signature != self._signature or silent:
-            self._tell_cycle(report)
-            self._spoke_at = report.at
-        self._signature = signature
-
-    def _tell_cycle(self, report: CycleReport) -> None:
+        same, self._signature = signature == self._signature, signature
+        if same and self._spoke_at is not None and report.at - self._spoke_at < HEARTBEAT:
+            return
+        self._spoke_at = report.at
         states = [job.state for job in report.snapshot.jobs]
         self._log.info(
             "cycle",
@@ -144,11 +135,11 @@ class LogLines:
         )
 
     @write.register
-    def _cycle_cut(self, event: CycleCut) -> None:
+    def _cycle_cut(self, event: events.CycleCut) -> None:
         self._log.warning("cycle ended early", why=str(event.error))
 
     @write.register
-    def _cycle_failed(self, event: CycleFailed) -> None:
+    def _cycle_failed(self, event: events.CycleFailed) -> None:
         """The first failure of its kind has a line; while it lasts, one every few minutes."""
         error, now = event.error, self._clock.now()
         text = f"{type(error).__name__}: {error}"
@@ -164,7 +155,7 @@ class LogLines:
         self._log.error("cycle failed", error=text, failures=count, exc_info=trace)
 
     @write.register
-    def _handling_failed(self, event: HandlingFailed) -> None:
+    def _handling_failed(self, event: events.HandlingFailed) -> None:
         """The traceback comes once: the same subject fails again with the same error."""
         failed = event.quarantined
         self._log.error(
@@ -189,14 +180,12 @@ class LogLines:
             self._log.warning("restart fell back", **_of_job(record), restart=record.restart.value)
 
     @write.register
-    def _rolled(self, event: RollingProgress) -> None:
+    def _rolled(self, event: events.RollingProgress) -> None:
         """A line for each node that is skipped, and one when the order has ended."""
         after, missed = event.after, newly_skipped(event.before, event.after)
         log = self._log.bind(rolling_drain=after.rolling_id)
-        for turn in missed[:_MOST_LINES]:
+        for turn in _some(missed, log, "more were skipped"):
             log.warning("node skipped", node=turn.node, why=turn.note)
-        if len(missed) > _MOST_LINES:
-            log.warning("more were skipped", count=len(missed) - _MOST_LINES)
         if after.state.terminal:
             log.info("rolling drain finished", state=after.state.value, outcome=after.outcome)
 
@@ -206,11 +195,9 @@ class LogLines:
             if CLAIM in job.comment and (error := read_claims(job)[1]):
                 found["comment", job.display_id] = error
         fresh = sorted(found.keys() - self._unread)
-        for what, ident in fresh[:_MOST_LINES]:
+        for what, ident in _some(fresh, self._log, "more could not be read"):
             event = "comment not understood" if what == "comment" else "record skipped"
             self._log.warning(event, what=what, id=ident, why=found[what, ident])
-        if len(fresh) > _MOST_LINES:
-            self._log.warning("more could not be read", count=len(fresh) - _MOST_LINES)
         self._unread = frozenset(found)
 
     def _tell_waiting(self, waiting: tuple[Waiting, ...]) -> None:
@@ -262,17 +249,15 @@ class LogLines:
         self._told_step[eviction_id] = told
 
     @write.register
-    def _calendar(self, event: CalendarRead) -> None:
+    def _calendar(self, event: events.CalendarRead) -> None:
         """Each complaint when it is new."""
         fresh = [each for each in event.complaints if each not in self._complaints]
-        for each in fresh[:_MOST_LINES]:
+        for each in _some(fresh, self._log, "more in the calendar cannot be followed"):
             self._log.warning("calendar", text=each)
-        if len(fresh) > _MOST_LINES:
-            self._log.warning("more in the calendar cannot be followed", count=len(fresh) - _MOST_LINES)
         self._complaints = frozenset(event.complaints)
 
     @write.register
-    def _planned(self, event: PlanMade) -> None:
+    def _planned(self, event: events.PlanMade) -> None:
         eviction, plan = event.operation, event.operation.plan
         self._log.info(
             "eviction planned",
@@ -291,7 +276,7 @@ class LogLines:
         )
 
     @write.register
-    def _explained(self, event: PlanExplained) -> None:
+    def _explained(self, event: events.PlanExplained) -> None:
         explanation = event.explanation
         losses = {each.rule: each.cost.lost_work_node_s if each.cost else None for each in explanation.rules}
         self._log.info(
@@ -303,11 +288,11 @@ class LogLines:
         )
 
     @write.register
-    def _command(self, _: CommandGiven) -> None:  # the store tells steps with all their details
+    def _command(self, _: events.CommandGiven) -> None:  # the store tells steps with all their details
         self._acted = True
 
     @write.register
-    def _left(self, event: JobLeft) -> None:
+    def _left(self, event: events.JobLeft) -> None:
         preemption = event.preemption
         self._log.info(
             "job leaves its nodes",
@@ -320,7 +305,7 @@ class LogLines:
         )
 
     @write.register
-    def _ended(self, event: OperationFinished) -> None:
+    def _ended(self, event: events.OperationFinished) -> None:
         eviction = event.operation
         self._tell_steps(eviction.eviction_id)
         self._log.info(
@@ -335,3 +320,10 @@ class LogLines:
 
 def _of_job(record: CheckpointRecord | RestartRecord) -> dict[str, str]:
     return {"job": record.job_id, "user": record.user, "app": record.app, "checkpointer": record.checkpointer}
+
+
+def _some(found: Sequence[T], log: FilteringBoundLogger, more: str) -> Iterator[T]:
+    """The first of these; how many are left out is told after them."""
+    yield from found[:_MOST_LINES]
+    if len(found) > _MOST_LINES:
+        log.warning(more, count=len(found) - _MOST_LINES)
