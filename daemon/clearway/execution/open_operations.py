@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
-from clearway.config.budget import BudgetConfig
+from clearway.config.access import BudgetConfig
 from clearway.model.errors import UnknownEvictionError
 from clearway.model.notice import Notice
 from clearway.model.operations import Drain, Eviction, EvictionState, O, Operation, Promise, Relocation, Usage
