@@ -6,9 +6,9 @@ The database is opened and read, never made or migrated.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -34,7 +34,7 @@ class State(StrEnum):
     UNTRIED = "untried"  # nobody has asked for it, or it cannot be found out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """``what`` is one line. ``remedy`` is what to do, one line; empty where there is nothing to do."""
 
@@ -54,20 +54,21 @@ class Result:
     remedy: str = ""
 
 
-def ok(what: str) -> Result:
-    return Result(State.OK, what)
+BOTH_CLOCKS = "both clocks (chronyc tracking)"
+ok = partial(Result, State.OK)
+advice = partial(Result, State.ADVICE)
+fault = partial(Result, State.FAULT)
+untried = partial(Result, State.UNTRIED)
 
 
-def advice(what: str, remedy: str) -> Result:
-    return Result(State.ADVICE, what, remedy)
-
-
-def fault(what: str, remedy: str) -> Result:
-    return Result(State.FAULT, what, remedy)
-
-
-def untried(what: str, remedy: str = "") -> Result:
-    return Result(State.UNTRIED, what, remedy)
+def clocks(
+    ahead: timedelta, limit_s: float, other: str, then: str, whose: str = "both clocks (chronyc tracking)"
+) -> Result:
+    """Whether this machine's clock and another one agree; ``then`` is what follows where they do not."""
+    ahead_s = ahead.total_seconds()
+    if abs(ahead_s) <= limit_s:
+        return ok(f"this machine and {other} agree")
+    return fault(f"this machine is {ahead_s:+.0f} s ahead of {other}: {then}", f"let chrony or ntpd set {whose}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

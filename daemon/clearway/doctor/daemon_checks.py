@@ -13,7 +13,7 @@ import httpx
 
 from clearway.api.tokens import Tokens
 from clearway.config.configuration import Config, Mode
-from clearway.doctor.case import Case, Result, advice, fault, ok, sqlite_file, untried
+from clearway.doctor.case import Case, Result, advice, clocks, fault, ok, sqlite_file, untried
 from clearway.execution.gate import halted_by_file, told
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, SchemaError, StoreError
@@ -64,14 +64,8 @@ def database_clock(case: Case) -> Result | None:
     facts = case.database
     if facts is None or facts.clock is None:
         return None
-    ahead_s = (case.database_read_at - facts.clock).total_seconds()
-    if abs(ahead_s) <= APART_S:
-        return ok("this machine and the database agree")
-    return fault(
-        f"this machine is {ahead_s:+.0f} s ahead of the database: Clearway does nothing while they are "
-        f"{APART_S:.0f} s apart",
-        "let chrony or ntpd set both clocks (chronyc tracking)",
-    )
+    then = f"Clearway does nothing while they are {APART_S:.0f} s apart"
+    return clocks(case.database_read_at - facts.clock, APART_S, "the database", then)
 
 
 def database_disk(case: Case) -> Result | None:
