@@ -21,8 +21,7 @@ from clearway.drain.request import DrainRequest, chosen_nodes
 from clearway.drain.rolling import preview
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
-from clearway.estimates.history import read_history
-from clearway.estimates.run_times import RunKey
+from clearway.estimates.history import HistoryKeeper, RunKey
 from clearway.execution.lifecycle import not_ours_to_drain
 from clearway.model.audit import AuditKind, AuditRow
 from clearway.model.clock import SystemClock
@@ -97,7 +96,7 @@ class Database:
         return views.leader_list(self.store, limit)
 
     def calibration(self, limit: int) -> schemas.CalibrationView:
-        history = read_history(self.store, self.config)
+        history = HistoryKeeper(self.store).history(self.config)
         return views.calibration_view(history, history.keys, asker.now(), limit, 0)
 
     def report(self, since: str) -> ReportView:
@@ -171,7 +170,7 @@ class Database:
             fresh,
             preempted=self.store.preemption_counts(job.job_id for job in fresh.snapshot.jobs if job.state.holds_nodes),
             under_way=under_way_by(self.store.open_evictions()),
-            history=read_history(self.store, self.config),
+            history=HistoryKeeper(self.store).history(self.config),
         )
 
     def ask(

@@ -17,7 +17,7 @@ from rich.text import Text
 from clearway.cli import options, render
 from clearway.cli.options import BAD_INPUT, DEFAULT_CONFIG, Output, OutputOption, commands, errors, with_options
 from clearway.config.configuration import load_config
-from clearway.estimates.run_times import RunKey
+from clearway.estimates.history import RunKey
 from clearway.model.durations import format_duration
 from clearway.model.errors import WalltimeError
 from clearway.slurm.parse import elapsed_times

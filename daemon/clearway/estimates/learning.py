@@ -16,7 +16,6 @@ Every answer is the same for every order of the records. Cost: sorting them once
 records of one key.
 """
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from clearway.model.claims import Claims, Restart
 from clearway.model.cluster import Job
 from clearway.model.operations import Preemption, PreemptionState
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, Key, RestartRecord
-from clearway.walltime.remaining import RunTimes
+from clearway.walltime.remaining import RunTimes, quantile
 
 R = TypeVar("R", CheckpointRecord, RestartRecord)
 LONGEST_APP = 128  # characters of an application's name; Slurm's job names may be longer
@@ -194,12 +193,6 @@ def application(job: Job, claims: Claims | None) -> str:
 def key_of(job: Job, claims: Claims) -> Key:
     """What this job's history is kept by."""
     return Key(job.user, application(job, claims), claims.checkpointer)
-
-
-def quantile(values: Iterable[float], share: float) -> float:
-    """The smallest value such that at least this share of them is not larger (nearest rank)."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered), max(1, math.ceil(share * len(ordered)))) - 1]
 
 
 def _by_key(records: Iterable[R], moment: Callable[[R], Any]) -> dict[Key, list[R]]:

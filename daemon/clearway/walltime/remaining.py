@@ -101,20 +101,21 @@ class Advice:
 
 def advice(run_times: RunTimes, asked_s: Iterable[float]) -> Advice | None:
     """What to tell the owner of these jobs; None when there are none."""
-    lasted = sorted((*run_times.ended_s, *run_times.cut_s))
+    lasted = (*run_times.ended_s, *run_times.cut_s)
     if not lasted:
         return None
-    asked = sorted(asked_s)
+    asked = tuple(asked_s)
     return Advice(
         jobs=len(lasted),
-        asked_s=_at(asked, 0.5) if asked else None,
-        median_s=_at(lasted, 0.5),
-        most_s=_at(lasted, 0.9),
-        longest_s=lasted[-1],
+        asked_s=quantile(asked, 0.5) if asked else None,
+        median_s=quantile(lasted, 0.5),
+        most_s=quantile(lasted, 0.9),
+        longest_s=max(lasted),
         cut=len(run_times.cut_s),
     )
 
 
-def _at(ordered: list[float], share: float) -> float:
-    """The smallest value such that at least this share is not larger."""
-    return ordered[max(1, math.ceil(share * len(ordered))) - 1]
+def quantile(values: Iterable[float], share: float) -> float:
+    """The smallest value such that at least this share of them is not larger (nearest rank)."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered), max(1, math.ceil(share * len(ordered)))) - 1]

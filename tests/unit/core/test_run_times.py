@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from clearway.estimates.history import HistoryKeeper
-from clearway.estimates.run_times import ObservedRun, RunKey, RunRecord, advice_on, sentence, update_runs
+from clearway.estimates.history import HistoryKeeper, ObservedRun, RunKey, RunRecord, advice_on, sentence, update_runs
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Skipped
 from clearway.store.repository import SqlStore
 from clearway.walltime.remaining import RunTimes, advice
