@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from clearway.walltime.distributions import FAMILIES, Continuous, continuous
-from clearway.walltime.model import Costs
-from clearway.walltime.request_sequence import Strategy, dynamic
+from clearway.walltime.request_sequence import Costs, Strategy, dynamic
 from tests.benchmarks.yardstick import Pace
 
 TRIES = 3

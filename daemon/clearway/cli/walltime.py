@@ -22,10 +22,8 @@ from clearway.model.durations import format_duration
 from clearway.model.errors import WalltimeError
 from clearway.slurm.parse import elapsed_times
 from clearway.slurm.process import Commands
-from clearway.walltime.distributions import Discrete, Distribution, Floats, checked_samples, empirical, parse
-from clearway.walltime.fit import best_fit
-from clearway.walltime.model import Costs, SequencePlan
-from clearway.walltime.request_sequence import Strategy, chunks, plan
+from clearway.walltime.distributions import Discrete, Distribution, Floats, checked_samples, empirical, fits, parse
+from clearway.walltime.request_sequence import Costs, SequencePlan, Strategy, chunks, plan
 
 _MOST_BYTES = 64 * 2**20
 _SACCT_TIMEOUT_S = 120.0
@@ -242,7 +240,7 @@ def show(planned: SequencePlan, times: Distribution, samples: Floats | None, uni
 
 def _verdict(samples: Floats) -> str:
     try:
-        return best_fit(samples).verdict
+        return fits(samples)[0].verdict
     except WalltimeError as error:
         return f"no fit: {error}"
 

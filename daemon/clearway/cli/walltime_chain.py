@@ -34,7 +34,7 @@ from clearway.walltime.chain import (
     plan_text,
     standing,
 )
-from clearway.walltime.model import Costs, SequencePlan
+from clearway.walltime.request_sequence import Costs, SequencePlan
 
 DEFAULT_CHAINS = Path("~/.clearway/chains")
 _OURS = re.compile(r"(--time|--array|--no-requeue|--open-mode)(=|$)|-[ta]")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from clearway.model.errors import WalltimeError
-from clearway.walltime.model import Costs, WalltimeRequest
+from clearway.walltime.request_sequence import Costs, WalltimeRequest
 
 SLACK_S = 30.0  # Slurm's limit lies so far behind a request at least: to requeue takes a moment
 _NUMBERS = ("request", "asked_cs", "saved_cs")

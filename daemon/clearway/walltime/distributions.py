@@ -1,4 +1,4 @@
-"""How long jobs last: the nine distributions of the stochastic-jobs paper (Table 1), and those of samples.
+"""How long jobs last: the nine distributions of the stochastic-jobs paper (Table 1), those of samples, and fits.
 
 The paper: "Reservation and Checkpointing Strategies for Stochastic Jobs", IPDPS, 2020 (hal-03029298).
 
@@ -6,10 +6,19 @@ Model: every distribution has a finite support [low, high]. One that has none is
 in the paper, and its probabilities are scaled to sum to 1. Times are in seconds; parameters are in the unit given
 (``rate`` is per unit, ``mu`` and ``sigma`` of lognormal are those of the logarithm of the number of units). scipy is
 imported when a continuous distribution is made: nothing else of Clearway needs it.
+
+Fits are by maximum likelihood, of the families without a bound of their own (exponential, weibull, gamma, lognormal,
+pareto). The Kolmogorov-Smirnov distance is the largest gap between the samples' and the fitted distribution function;
+the family with the least is taken. The parameters come from the same samples, so that the usual p-value is too kind:
+the verdict compares the distance with Lilliefors' 5 % limits instead, 0.895 / sqrt(n) for an estimated normal
+distribution (the logarithms of lognormal samples; near enough for weibull and gamma) and 1.08 / sqrt(n) for an
+exponential one (also the logarithms of pareto samples).
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -24,6 +33,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 TRUNCATED_AT = 1e-7
 _LARGEST_S = 100 * 365 * 86_400.0
 _MEAN_STEPS = 200_000
+FEW_SAMPLES = 30  # to trust a fit
+_NORMAL, _EXPONENTIAL = 0.895, 1.08
 
 
 @dataclass(frozen=True)
@@ -109,11 +120,6 @@ Distribution: TypeAlias = Continuous | Discrete
 
 ``survival`` is P(X > t); ``quantile`` is the least t with P(X <= t) >= p.
 """
-
-
-def sample(distribution: Distribution, size: int, seed: int) -> Floats:
-    """``size`` execution times; the same seed draws the same."""
-    return distribution.quantile(np.random.Generator(np.random.PCG64(seed)).random(size))
 
 
 def empirical(samples_s: Iterable[float]) -> Discrete:
@@ -239,3 +245,68 @@ def parse(specification: str, unit_s: float) -> Continuous:
             raise WalltimeError(f"{part!r:.60}: give each parameter once, as name=NUMBER")
         parameters[key.strip()] = value
     return continuous(name.strip(), parameters, unit_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """One family fitted to samples; parameters in the unit of the samples."""
+
+    name: str
+    parameters: Mapping[str, float]
+    distance: float  # Kolmogorov-Smirnov: 0 is a perfect fit
+    samples: int
+
+    @property
+    def specification(self) -> str:
+        """As ``clearway walltime plan --distribution`` takes it."""
+        return f"{self.name}:" + ",".join(f"{key}={value:.6g}" for key, value in self.parameters.items())
+
+    @property
+    def verdict(self) -> str:
+        """Good where samples of the fitted family exceed the distance in more than one case of twenty."""
+        limit = (_EXPONENTIAL if self.name in {"exponential", "pareto"} else _NORMAL) / math.sqrt(self.samples)
+        said = f"{self.specification} (largest gap {self.distance:.3f}, {self.samples} samples)"
+        if self.samples < FEW_SAMPLES:
+            return f"too few samples to trust a fit; nearest is {said}"
+        if self.distance <= limit:
+            return f"good fit: {said}; a gap up to {limit:.3f} is chance"
+        return f"poor fit: nearest is {said}; a gap above {limit:.3f} is hardly chance"
+
+
+def fits(samples: Iterable[float]) -> list[Fit]:
+    """Every family that can be fitted, best first.
+
+    Raises:
+        WalltimeError: samples that cannot be fitted: fewer than two different ones, or one of 0.
+    """
+    from scipy import stats  # noqa: PLC0415 - see the module's docstring
+
+    values = checked_samples(samples)
+    if len(np.unique(values)) < 2:
+        raise WalltimeError("a fit needs at least two different samples")
+    if values.min() == 0:
+        raise WalltimeError("a fit needs samples above 0")
+    found = []
+    for name, parameters in _estimates(values, stats).items():
+        with suppress(WalltimeError):  # so far off that it has no support
+            whole = continuous(name, parameters).whole
+            distance = float(stats.ks_1samp(values, whole.cdf, method="asymp").statistic)
+            found.append(Fit(name, parameters, distance, len(values)))
+    return sorted(found, key=lambda fit: (fit.distance, fit.name))
+
+
+def _estimates(values: Floats, stats: Any) -> dict[str, dict[str, float]]:
+    logs = np.log(values)
+    estimates = {
+        "exponential": {"rate": 1.0 / float(values.mean())},
+        "lognormal": {"mu": float(logs.mean()), "sigma": float(logs.std())},
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its search passes through impossible parameters
+        shape, _, scale = stats.weibull_min.fit(values, floc=0)
+        estimates["weibull"] = {"scale": float(scale), "shape": float(shape)}
+        shape, _, scale = stats.gamma.fit(values, floc=0)
+        estimates["gamma"] = {"shape": float(shape), "rate": 1.0 / float(scale)}
+    least = float(values.min())
+    estimates["pareto"] = {"scale": least, "shape": 1.0 / float((logs - math.log(least)).mean())}
+    return estimates

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from clearway.walltime.distributions import FAMILIES, Continuous, continuous
-from clearway.walltime.model import Costs
 from clearway.walltime.request_sequence import (
+    Costs,
     Strategy,
     best_periods,
     chunks,

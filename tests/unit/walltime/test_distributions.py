@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from clearway.model.errors import WalltimeError
-from clearway.walltime.distributions import FAMILIES, TRUNCATED_AT, Discrete, continuous, empirical, parse, sample
-from clearway.walltime.fit import best_fit, fits
-from clearway.walltime.model import Costs
-from clearway.walltime.request_sequence import Strategy, plan
+from clearway.walltime.distributions import FAMILIES, TRUNCATED_AT, Discrete, continuous, empirical, fits, parse
+from clearway.walltime.request_sequence import Costs, Strategy, plan
+from tests.unit.walltime.drawing import sample
 
 TRACES = Path(__file__).parents[4] / "shared/traces"
 UNBOUNDED_CDF = {
@@ -117,19 +116,17 @@ def test_a_fit_finds_what_the_samples_were_drawn_from(name: str) -> None:
     drawn = sample(continuous(name, paper), 4_000, seed=5)
     found = {fit.name: fit for fit in fits(drawn)}[name]
     assert found.parameters == pytest.approx(dict(paper), rel=0.06)
-    assert found.good
     assert "good fit" in found.verdict
-    assert parse(found.specification, 1.0).mean == pytest.approx(found.distribution().mean, rel=1e-4)
+    assert parse(found.specification, 1.0).mean == pytest.approx(continuous(name, found.parameters).mean, rel=1e-4)
 
 
 def test_two_humps_are_a_poor_fit() -> None:
     humps = np.concatenate([sample(continuous("uniform", {"low": a, "high": a + 1}), 200, seed=2) for a in (1, 40)])
-    assert "poor fit" in best_fit(humps).verdict
+    assert "poor fit" in fits(humps)[0].verdict
 
 
 def test_few_samples_are_said_to_be_few() -> None:
-    fit = best_fit([1.0, 2.0, 3.0])
-    assert not fit.good
+    fit = fits([1.0, 2.0, 3.0])[0]
     assert "too few samples" in fit.verdict
 
 
@@ -138,11 +135,11 @@ def test_recorded_runtimes_are_fitted_and_planned_for(file: str, count: int) -> 
     if not (TRACES / file).exists():
         pytest.skip(f"no trace {file}")
     samples = np.loadtxt(TRACES / file)
-    fit = best_fit(samples)
+    fit = fits(samples)[0]
     assert fit.samples == count
     assert fit.distance < 0.2
     costs = Costs(360, 360)
-    for times in (empirical(samples), fit.distribution()):
+    for times in (empirical(samples), continuous(fit.name, fit.parameters)):
         planned = plan(Strategy.DYN_PROG_COUNT, times, costs, count=2_000)
         assert planned.omniscient_cost < planned.expected_cost < times.high
         assert planned.sequence[-1].milestone_s == pytest.approx(times.high)

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearway.model.errors import WalltimeError
-from clearway.walltime.distributions import FAMILIES, Discrete, continuous, sample
-from clearway.walltime.model import Costs, Milestone
-from clearway.walltime.recurrence import Checkpoints, Recurrence
+from clearway.walltime.distributions import FAMILIES, Discrete, continuous
 from clearway.walltime.request_sequence import (
+    Costs,
+    Milestone,
+    Recurrence,
     Strategy,
     best_periods,
     chunks,
@@ -29,6 +30,7 @@ from clearway.walltime.request_sequence import (
     plan,
     requests,
 )
+from tests.unit.walltime.drawing import sample
 
 HOUR_S = 3_600.0
 DYNAMIC = (Strategy.DYN_PROG_COUNT, Strategy.ALL_CKPT, Strategy.NO_CKPT)
@@ -124,7 +126,7 @@ def test_it_equals_the_recurrence_as_printed(seed: int, size: int, costs: Costs,
     shares = draws.dirichlet(np.full(size, draws.choice([0.1, 1.0]))) + 1e-12
     times = Discrete(np.cumsum(draws.random(size) ** draws.choice([1, 4]) + 1e-3), shares / shares.sum())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clearway.walltime.recurrence._MANY", many)
+        patch.setattr("clearway.walltime.request_sequence._MANY", many)
         found = expected_cost(dynamic(times, costs, Strategy.DYN_PROG_COUNT, 0), times, costs)
     expected = as_printed(times.values.tolist(), times.probabilities.tolist(), costs)
     assert found == pytest.approx(expected, rel=1e-9)
@@ -246,6 +248,6 @@ def test_impossible_sequences_are_refused(milestones: tuple[Milestone, ...]) -> 
 def test_most_states_are_retired_at_once() -> None:
     """What makes it fast where checkpoints are cheap; see the module's docstring."""
     cut = discretised(continuous("exponential", {"rate": 1.0}, HOUR_S), 2_000)
-    solver = Recurrence(cut.values, cut.tail, Costs(36, 36), Checkpoints.CHOSEN)
+    solver = Recurrence(cut.values, cut.tail, Costs(36, 36), Strategy.DYN_PROG_COUNT)
     solver.solve()
     assert len(solver.active) < 100
