@@ -55,7 +55,7 @@ def get_logger() -> structlog.typing.FilteringBoundLogger:
 
 def _as_text(_: WrappedLogger, __: str, event: EventDict) -> str:
     """``time level event key=value ...`` on one line."""
-    head = [str(event.pop("time", "")), str(event.pop("level", "info")), _message(str(event.pop("event", "")))]
+    head = [str(event.pop("time", "")), str(event.pop("level", "info")), _escaped(_cut(str(event.pop("event", ""))))]
     return " ".join([*head, *(f"{key}={_value(value)}" for key, value in event.items() if value is not None)])
 
 
@@ -66,17 +66,12 @@ def _as_json(_: WrappedLogger, __: str, event: EventDict) -> str:
     return json.dumps({key: _cut(value) for key, value in ordered.items()}, default=str, ensure_ascii=True)
 
 
-def _message(text: str) -> str:
-    """Our own words stay readable; a library's message may hold anything."""
-    return _escaped(str(_cut(text)))
-
-
 def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.3f}".rstrip("0").rstrip(".")
-    text = str(_cut(value if isinstance(value, str) else str(value)))
+    text = str(_cut(str(value)))
     return text if _PLAIN.fullmatch(text) else f'"{_escaped(text)}"'
 
 

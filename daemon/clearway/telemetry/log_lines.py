@@ -118,20 +118,13 @@ class LogLines:
         if same and self._spoke_at is not None and report.at - self._spoke_at < HEARTBEAT:
             return
         self._spoke_at = report.at
-        states = [job.state for job in report.snapshot.jobs]
-        self._log.info(
-            "cycle",
-            jobs_running=states.count(JobState.RUNNING),
-            jobs_pending=states.count(JobState.PENDING),
-            nodes=len(report.snapshot.nodes),
-            waiting_preemptors=len(report.waiting),
-            open_evictions=len(report.open_evictions),
-            paused=report.paused or None,
-            halted=report.halted or None,
-            stopped=report.stopped or None,
-            standby=report.standby or None,
-            skipped_records=len(report.snapshot.skipped) or None,
-            seconds=report.seconds,
+        states, snapshot = [job.state for job in report.snapshot.jobs], report.snapshot
+        log = self._log.bind(jobs_running=states.count(JobState.RUNNING), jobs_pending=states.count(JobState.PENDING))
+        log = log.bind(nodes=len(snapshot.nodes), waiting_preemptors=len(report.waiting))
+        flags = {name: getattr(report, name) or None for name in ("paused", "halted", "stopped", "standby")}
+        skipped = len(snapshot.skipped) or None
+        log.info(
+            "cycle", open_evictions=len(report.open_evictions), **flags, skipped_records=skipped, seconds=report.seconds
         )
 
     @write.register
@@ -158,15 +151,9 @@ class LogLines:
     def _handling_failed(self, event: events.HandlingFailed) -> None:
         """The traceback comes once: the same subject fails again with the same error."""
         failed = event.quarantined
-        self._log.error(
-            "handling failed",
-            what=failed.subject.value,
-            id=failed.ident,
-            error=failed.why,
-            times=failed.times,
-            again=failed.until.isoformat(timespec="seconds"),
-            exc_info=event.error if failed.times == 1 else None,
-        )
+        log = self._log.bind(what=failed.subject.value, id=failed.ident, error=failed.why, times=failed.times)
+        again = failed.until.isoformat(timespec="seconds")
+        log.error("handling failed", again=again, exc_info=event.error if failed.times == 1 else None)
 
     @write.register
     def _checkpointed(self, record: CheckpointRecord) -> None:
@@ -207,16 +194,9 @@ class LogLines:
             job = each.preemptor.job
             now[job.job_id] = (each.eviction_id, _NUMBER.sub("#", each.why))
             if self._waiting.get(job.job_id) != now[job.job_id]:
-                self._log.info(
-                    "preemptor waits",
-                    job=job.display_id,
-                    user=job.user,
-                    nodes=job.num_nodes,
-                    rule=each.preemptor.rule,
-                    deadline=each.preemptor.deadline.isoformat(timespec="seconds"),
-                    eviction=each.eviction_id,
-                    why=each.why,
-                )
+                log = self._log.bind(job=job.display_id, user=job.user, nodes=job.num_nodes, rule=each.preemptor.rule)
+                deadline = each.preemptor.deadline.isoformat(timespec="seconds")
+                log.info("preemptor waits", deadline=deadline, eviction=each.eviction_id, why=each.why)
         for job_id in self._waiting.keys() - now.keys():
             self._log.info("preemptor waits no more", job=job_id)
         self._waiting = now
@@ -259,13 +239,10 @@ class LogLines:
     @write.register
     def _planned(self, event: events.PlanMade) -> None:
         eviction, plan = event.operation, event.operation.plan
-        self._log.info(
+        log = self._log.bind(eviction=eviction.eviction_id, mode=eviction.mode, state=eviction.state.value)
+        log = log.bind(job=eviction.subject.display_id, nodes=plan.nodes_needed)
+        log.info(
             "eviction planned",
-            eviction=eviction.eviction_id,
-            mode=eviction.mode,
-            state=eviction.state.value,
-            job=eviction.subject.display_id,
-            nodes=plan.nodes_needed,
             switch=eviction.plan.switch or None if isinstance(eviction, Eviction) else None,
             deadline=plan.deadline.isoformat(timespec="seconds"),
             preemptees=",".join(job.display_id for job in plan.preemptees) or None,
@@ -277,15 +254,13 @@ class LogLines:
 
     @write.register
     def _explained(self, event: events.PlanExplained) -> None:
-        explanation = event.explanation
-        losses = {each.rule: each.cost.lost_work_node_s if each.cost else None for each in explanation.rules}
-        self._log.info(
-            "eviction explained",
-            eviction=event.operation.eviction_id,
-            lost_work_node_s=explanation.cost.lost_work_node_s,
-            **{f"{rule.replace('-', '_')}_node_s": lost for rule, lost in losses.items()},
-            complete=explanation.complete,
-        )
+        told, number = event.explanation, event.operation.eviction_id
+        losses = {
+            f"{each.rule.replace('-', '_')}_node_s": each.cost.lost_work_node_s if each.cost else None
+            for each in told.rules
+        }
+        log = self._log.bind(eviction=number, lost_work_node_s=told.cost.lost_work_node_s, **losses)
+        log.info("eviction explained", complete=told.complete)
 
     @write.register
     def _command(self, _: events.CommandGiven) -> None:  # the store tells steps with all their details
@@ -293,29 +268,16 @@ class LogLines:
 
     @write.register
     def _left(self, event: events.JobLeft) -> None:
-        preemption = event.preemption
-        self._log.info(
-            "job leaves its nodes",
-            job=preemption.job.display_id,
-            user=preemption.job.user,
-            action=preemption.action.value,
-            partition=event.partition,
-            lost_work_node_s=preemption.actual_lost_node_s,
-            checkpoint_s=preemption.actual_checkpoint_s,
-        )
+        p, job = event.preemption, event.preemption.job
+        log = self._log.bind(job=job.display_id, user=job.user, action=p.action.value, partition=event.partition)
+        log.info("job leaves its nodes", lost_work_node_s=p.actual_lost_node_s, checkpoint_s=p.actual_checkpoint_s)
 
     @write.register
     def _ended(self, event: events.OperationFinished) -> None:
         eviction = event.operation
         self._tell_steps(eviction.eviction_id)
-        self._log.info(
-            "eviction finished",
-            eviction=eviction.eviction_id,
-            state=eviction.state.value,
-            job=eviction.subject.display_id,
-            outcome=eviction.outcome or None,
-            lost_work_node_s=eviction.actual_lost_node_s,
-        )
+        log = self._log.bind(eviction=eviction.eviction_id, state=eviction.state.value, job=eviction.subject.display_id)
+        log.info("eviction finished", outcome=eviction.outcome or None, lost_work_node_s=eviction.actual_lost_node_s)
 
 
 def _of_job(record: CheckpointRecord | RestartRecord) -> dict[str, str]:
