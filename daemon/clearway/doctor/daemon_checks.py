@@ -40,7 +40,10 @@ def database(case: Case) -> Result | None:
     except SchemaError as error:
         return fault(error.what, error.remedy)
     except StoreError as error:
-        return fault(str(error), _database_remedy(file))
+        remedy = "clearway verify says what is damaged, clearway restore puts a backup in its place"
+        if file is None:
+            remedy = "start the server and look into its log, or write in store.url where it is and whom it lets in"
+        return fault(str(error), remedy)
     if facts is None:
         return ok(f"SQLite in {file}, which the daemon makes at its first start")
     if facts.revision is None:
@@ -51,12 +54,6 @@ def database(case: Case) -> Result | None:
             "clearway backup FILE first",
         )
     return ok(f"{facts.kind}, schema {facts.revision}")
-
-
-def _database_remedy(file: Path | None) -> str:
-    if file is not None:
-        return "clearway verify says what is damaged, clearway restore puts a backup in its place"
-    return "start the server and look into its log, or write in store.url where it is and whom it lets in"
 
 
 def database_clock(case: Case) -> Result | None:
@@ -84,13 +81,13 @@ def database_disk(case: Case) -> Result | None:
 def port(case: Case) -> Result:
     """Free, or this daemon's own."""
     api = case.config.api
-    health = case.health
+    health, silent = case.answer
     if health is not None:
         return ok(f"{api.url} answers: Clearway {health.version} in {health.mode.value} mode")
     try:
         listen(api).close()
     except ConfigError as error:
-        if case.silent:
+        if silent:
             return fault(
                 f"{api.url} takes connections and gives no answer: the daemon hangs, or was stopped",
                 "systemctl status clearway, and journalctl -u clearway -n 50; systemctl restart clearway takes up "
@@ -105,13 +102,15 @@ def port(case: Case) -> Result:
 
 def switches(case: Case) -> Iterator[Result]:
     """What keeps it from acting, as the daemon says; where none answers, as its database does."""
-    file, health = case.config.daemon.halt_file, case.health
+    file, (health, _) = case.config.daemon.halt_file, case.answer
     if why := halted_by_file(file):
         yield fault(f"the stop switch is on: {why}; no command is given to Slurm", f"rm {file}, as the daemon's user")
         return
-    halted, stopped, paused = (
-        _stored_switches(case) if health is None else (health.halted, health.stopped, health.paused)
-    )
+    if health is not None:
+        halted, stopped, paused = health.halted, health.stopped, health.paused
+    else:
+        kept = case.database
+        halted, stopped, paused = (told(kept.halted_by), kept.stopped, kept.paused) if kept else ("", "", False)
     if halted:
         yield fault(f"the stop switch is on: {halted}; no command is given to Slurm", "clearway unhalt")
     elif stopped:
@@ -129,12 +128,6 @@ def switches(case: Case) -> Iterator[Result]:
         )
     else:
         yield ok("nothing is halted or paused")
-
-
-def _stored_switches(case: Case) -> tuple[str, str, bool]:
-    """Why it is halted and stopped, and whether it is paused."""
-    kept = case.database
-    return (told(kept.halted_by), kept.stopped, kept.paused) if kept is not None else ("", "", False)
 
 
 def wake_file(case: Case) -> Result | None:
