@@ -80,15 +80,18 @@ max_delay = "10m"
 
 def _chosen(site: SiteFacts, urgent: str) -> tuple[str, str]:
     """The kind ("partition" or "qos") and name of what is urgent; two empty texts where nothing looks like that."""
-    partitions = [each.name for each in site.partitions]
+    named = [("partition", each.name) for each in site.partitions] + [("qos", each.name) for each in site.qos or ()]
     if urgent:
-        return ("partition" if urgent in partitions else "qos"), urgent
-    named = [("partition", name) for name in partitions] + [("qos", each.name) for each in site.qos or ()]
-    found = [each for each in named if _URGENT.search(each[1])][:1]
+        return ("partition" if ("partition", urgent) in named else "qos"), urgent
+    found = [each for each in named if _URGENT.search(each[1])][:1] or _in_top_tier(site)
+    return found[0] if found and _NAME.fullmatch(found[0][1]) else ("", "")
+
+
+def _in_top_tier(site: SiteFacts) -> list[tuple[str, str]]:
+    """The one partition that has it, where there are several tiers."""
     tiers = sorted({each.tier for each in site.partitions})
-    top = [("partition", each.name) for each in site.partitions if each.tier == tiers[-1]] if len(tiers) > 1 else []
-    chosen = found or (top if len(top) == 1 else [])
-    return chosen[0] if chosen and _NAME.fullmatch(chosen[0][1]) else ("", "")
+    top = [("partition", each.name) for each in site.partitions if each.tier == tiers[-1]]
+    return top if len(tiers) > 1 and len(top) == 1 else []
 
 
 def _candidates(site: SiteFacts) -> str:

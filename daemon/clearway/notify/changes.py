@@ -8,7 +8,6 @@ Nothing is told of a plan that is only proposed (observe mode): none of its jobs
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from clearway.model.claims import CLAIM
@@ -52,58 +51,44 @@ def notices_of(before: Operation | None, after: Operation, given: AbstractSet[st
     begins = after.state.acting and not (before is not None and before.state.acting)
     for p in after.preemptions:
         old = known.get(p.job_id)
-        if p != old or begins or p.job_id in given:
-            change = _Change(after, old, p, begins=begins or old is None, given=p.job_id in given)
-            yield from _of_job(change, now)
+        if begins or old is None:
+            yield from _warning(after, p, now)
+        if p.requeued_at is not None:
+            yield from _of_job(after, old, p, p.requeued_at, now, given=p.job_id in given)
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """What has become of one job."""
-
-    e: Operation
-    old: Preemption | None
-    p: Preemption
-    begins: bool  # jobs are to leave from now on
-    given: bool  # Slurm has just taken a command for it
-
-    @property
-    def warned(self) -> bool:
-        """Whether it is to leave, and has not begun to."""
-        return self.begins and self.e.state.acting and self.p.state is S.PLANNED and self.p.action is not Action.END
-
-    @property
-    def left(self) -> bool:
-        told = self.old is not None and _has_left(self.old)
-        return (self.given and self.p.state is S.VACATING) or (_has_left(self.p) and not told)
-
-    def became(self, state: PreemptionState, *before: PreemptionState) -> bool:
-        """Whether it has just come into this state, from one of those before (from any where none is named)."""
-        old = None if self.old is None else self.old.state
-        return self.p.state is state and old not in (None, state) and (not before or old in before)
-
-
-def _of_job(change: _Change, now: datetime) -> Iterator[Notice]:
-    e, p = change.e, change.p
-    if change.warned and e.plan.deadline - now >= WARNED_BEFORE:
+def _warning(e: Operation, p: Preemption, now: datetime) -> Iterator[Notice]:
+    """Where it is to leave, and has not begun to."""
+    to_leave = e.state.acting and p.state is S.PLANNED and p.action is not Action.END
+    if to_leave and e.plan.deadline - now >= WARNED_BEFORE:
         yield _notice(NoticeKind.WARNED, Channel.OUTPUT, e, p, now, now)
-    if p.requeued_at is None:
-        return
-    if change.left:
-        yield from (_notice(NoticeKind.LEFT, channel, e, p, p.requeued_at, now) for channel in _MESSAGES)
+
+
+def _of_job(
+    e: Operation, old: Preemption | None, p: Preemption, left_at: datetime, now: datetime, *, given: bool
+) -> Iterator[Notice]:
+    """``given``: Slurm has just taken a command for it."""
+    was = None if old is None else old.state
+    has_just_left = _has_left(p) and not (old is not None and _has_left(old))
+    if has_just_left or (given and p.state is S.VACATING):
+        yield from _messages(NoticeKind.LEFT, e, p, left_at, now)
         # A run of the job that makes claims may write its Comment: then it must be over first. Slurm takes no Comment
         # of a job that is cancelled.
         if _fate(p) != CANCELLED and (_has_left(p) or CLAIM not in p.job.comment):
-            yield _notice(NoticeKind.LEFT, Channel.COMMENT, e, p, p.requeued_at, now)
-    if change.became(S.RETURNED):
-        yield from (_notice(NoticeKind.RETURNED, channel, e, p, p.returned_at or now, now) for channel in _MESSAGES)
-    if change.became(S.FAILED, S.VACATED, S.QUEUED):
-        yield from (_notice(NoticeKind.HELD, channel, e, p, now, now) for channel in _MESSAGES)
+            yield _notice(NoticeKind.LEFT, Channel.COMMENT, e, p, left_at, now)
+    if p.state is S.RETURNED and was not in (None, S.RETURNED):
+        yield from _messages(NoticeKind.RETURNED, e, p, p.returned_at or now, now)
+    if p.state is S.FAILED and was in (S.VACATED, S.QUEUED):
+        yield from _messages(NoticeKind.HELD, e, p, now, now)
 
 
 def _has_left(p: Preemption) -> bool:
     """As a snapshot has shown. A job that ends while it is requeued may have ended by itself."""
     return p.requeued_at is not None and (p.state in _LEFT or (p.state is S.ENDED and _fate(p) == CANCELLED))
+
+
+def _messages(kind: NoticeKind, e: Operation, p: Preemption, at: datetime, now: datetime) -> Iterator[Notice]:
+    return (_notice(kind, channel, e, p, at, now) for channel in _MESSAGES)
 
 
 def _notice(kind: NoticeKind, channel: Channel, e: Operation, p: Preemption, at: datetime, now: datetime) -> Notice:

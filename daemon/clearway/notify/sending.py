@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from email.message import EmailMessage
+from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol
 
 from clearway.config.notify import MailConfig, NotifyConfig, TextsConfig, filled, is_address
 from clearway.config.trusted_files import read_trusted
@@ -26,8 +27,6 @@ from clearway.notify import words
 from clearway.notify.changes import WARNED_BEFORE
 from clearway.slurm.job_notes import JobNotes, JobWords, MailSettings
 
-K = TypeVar("K")
-V = TypeVar("V")
 _ANSWER_S = 10.0  # of a receiver
 _TOO_MANY = (408, 425, 429)
 _FINAL = frozenset({os.EX_DATAERR, os.EX_NOUSER, os.EX_NOHOST})  # what a mail program ends with
@@ -175,21 +174,14 @@ class Webhook:
                 answer.read(1_024)
         except urllib.error.HTTPError as error:
             error.close()
-            why = f"the receiver answered {error.code}"
-            if 300 <= error.code < 500 and error.code not in _TOO_MANY:
-                raise UndeliverableError(why) from None
-            raise UndeliveredError(why) from None
-        except urllib.error.URLError as error:
-            raise UndeliveredError(_reason(error.reason)) from None
+            final = 300 <= error.code < 500 and error.code not in _TOO_MANY
+            kind = UndeliverableError if final else UndeliveredError
+            raise kind(f"the receiver answered {error.code}") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise UndeliveredError(_reason(error)) from None
-
-
-def _reason(error: object) -> str:
-    """Without the address: errors of the standard library may repeat it."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"the receiver cannot be reached: {error.strerror}"
-    return f"the receiver cannot be reached: {type(error).__name__}"
+            cause = error.reason if isinstance(error, urllib.error.URLError) else error
+            # Without the address: errors of the standard library may repeat it.
+            why = (isinstance(cause, OSError) and cause.strerror) or type(cause).__name__
+            raise UndeliveredError(f"the receiver cannot be reached: {why}") from None
 
 
 class Mail:
@@ -243,18 +235,8 @@ class Mail:
 
     def _owners_address(self, notice: Notice) -> str:
         """The job's MailUser, else by the site's template; "" where the owner gets no mail."""
-        asked = self._config.owners == "asked"
-        try:
-            settings = self._settings_of(notice.job_id)
-        except SlurmError as error:
-            if asked:
-                raise UndeliveredError(f"Slurm does not say whom its mails go to: {error}") from None
-            settings = None
-        if settings is None:
-            if asked:
-                raise UndeliverableError("Slurm does not know the job any more, nor whether its owner wants mails")
-            settings = MailSettings()  # the template's address is good enough
-        if asked and not settings.types & _ASKED_FOR:
+        settings = self._settings_of(notice.job_id)
+        if self._config.owners == "asked" and not settings.types & _ASKED_FOR:
             return ""
         if settings.user and is_address(settings.user):
             return settings.user
@@ -262,38 +244,42 @@ class Mail:
         address = filled(self._config.owner, {"user": name})
         return address if is_address(address) else ""
 
-    def _settings_of(self, job_id: str) -> MailSettings | None:
+    def _settings_of(self, job_id: str) -> MailSettings:
+        """Where Slurm does not say, the template's address is good enough, unless owners must have asked."""
         if self._notes is None:
             return MailSettings()
-        if job_id not in self._settings and (found := self._notes.mail_settings(job_id)) is not None:
-            _keep(self._settings, {job_id: found})
-        return self._settings.get(job_id)
+        asked = self._config.owners == "asked"
+        try:
+            if job_id not in self._settings and (found := self._notes.mail_settings(job_id)) is not None:
+                _keep(self._settings, {job_id: found})
+        except SlurmError as error:
+            if asked:
+                raise UndeliveredError(f"Slurm does not say whom its mails go to: {error}") from None
+        if asked and job_id not in self._settings:
+            raise UndeliverableError("Slurm does not know the job any more, nor whether its owner wants mails")
+        return self._settings.get(job_id, MailSettings())
 
     @contextmanager
     def _open(self) -> Iterator[Callable[[EmailMessage], None]]:
         """What posts one mail. It raises ``BusyError`` or ``UndeliverableError`` where that says nothing of others."""
         if self._config.sendmail is not None:
-            program = self._config.sendmail
-            yield lambda mail: self._by_program(program, mail)
+            yield partial(self._by_program, self._config.sendmail)
             return
         try:
             with self._server() as server:
-                yield lambda mail: _by_server(server, mail)
+                yield partial(_by_server, server)
         except smtplib.SMTPResponseException as error:
             raise UndeliveredError(f"the mail server answered {error.smtp_code}") from None
         except (OSError, smtplib.SMTPException) as error:
             raise UndeliveredError(f"mail server: {getattr(error, 'strerror', '') or type(error).__name__}") from None
 
     def _server(self) -> smtplib.SMTP:
-        config = self._config
-        context = ssl.create_default_context()
-        assert config.smtp_host is not None  # noqa: S101 - there is a server where there is no program
+        config, context = self._config, ssl.create_default_context()
+        host, port = config.smtp_host or "", config.smtp_port
         if config.smtp_security == "tls":
-            server: smtplib.SMTP = smtplib.SMTP_SSL(
-                config.smtp_host, config.smtp_port, timeout=_ANSWER_S, context=context
-            )
+            server: smtplib.SMTP = smtplib.SMTP_SSL(host, port, timeout=_ANSWER_S, context=context)
         else:
-            server = smtplib.SMTP(config.smtp_host, config.smtp_port, timeout=_ANSWER_S)
+            server = smtplib.SMTP(host, port, timeout=_ANSWER_S)
         try:
             if config.smtp_security == "starttls":
                 server.starttls(context=context)
@@ -333,7 +319,7 @@ def _by_server(server: smtplib.SMTP, mail: EmailMessage) -> None:
     raise UndeliverableError(why) if code >= 500 else BusyError(why)
 
 
-def _keep(known: dict[K, V], more: dict[K, V]) -> None:
+def _keep(known: dict[Any, Any], more: dict[Any, Any]) -> None:
     """The oldest are forgotten."""
     known |= more
     for each in list(known)[: max(0, len(known) - _REMEMBERED)]:

@@ -107,16 +107,15 @@ def followed(case: Case, snapshot: ClusterSnapshot, now: datetime, *, planned: b
     if case.started_at is None and case.gone_at is None and not pending:
         case = replace(case, gone_at=now)
     if any(each.left_at is None for each in case.jobs):
-        gone = {each.job_id for each in case.jobs if each.left_at is None and not _is_there(each, snapshot)}
-        left = (replace(each, left_at=snapshot.taken_at) if each.job_id in gone else each for each in case.jobs)
-        case = replace(case, jobs=tuple(left))
+        case = replace(case, jobs=tuple(_seen(each, snapshot) for each in case.jobs))
     return replace(case, closed_at=now) if not planned and _at_its_end(case, now) else case
 
 
-def _is_there(job: CaseJob, snapshot: ClusterSnapshot) -> bool:
-    """Whether it still holds nodes, in the run that was preempted."""
+def _seen(job: CaseJob, snapshot: ClusterSnapshot) -> CaseJob:
+    """It stays while it still holds nodes, in the run that was preempted."""
     seen = snapshot.job_by_id.get(job.job_id)
-    return seen is not None and seen.state.holds_nodes and seen.start_time == job.started_at
+    there = seen is not None and seen.state.holds_nodes and seen.start_time == job.started_at
+    return job if there or job.left_at is not None else replace(job, left_at=snapshot.taken_at)
 
 
 def _at_its_end(case: Case, now: datetime) -> bool:
@@ -183,11 +182,7 @@ class CaseKeeper:
                 continue
             case = self._planned(before, newest)
             after.append((before, followed(case, context.snapshot, now, planned=newest is not None)))
-        besides = self._besides(
-            case.eviction_id
-            for _, case in after
-            if case.beside is None and (case.closed_at or (ask and now - case.planned_at < _EXPLAINED_WITHIN))
-        )
+        besides = self._besides((case for _, case in after if ask or case.closed_at), now)
         for before, case in after:
             compared = replace(case, beside=case.beside or besides.get(case.eviction_id))
             if compared != before:
@@ -214,10 +209,14 @@ class CaseKeeper:
             return case_of(known, case) if isinstance(known, Eviction) else replace(case, over=True)
         return case
 
-    def _besides(self, wanted: Iterable[int]) -> dict[int, Beside]:
-        """By eviction. Both costs are of one problem: that of the plan that was explained."""
-        evictions = set(wanted)
-        explained = self.store.explanations(evictions) if evictions else {}
+    def _besides(self, cases: Iterable[Case], now: datetime) -> dict[int, Beside]:
+        """By eviction, of those that are known now. Both costs are of one problem: that of the plan explained."""
+        wanted = {
+            case.eviction_id
+            for case in cases
+            if case.beside is None and (case.closed_at or now - case.planned_at < _EXPLAINED_WITHIN)
+        }
+        explained = self.store.explanations(wanted) if wanted else {}
         return {
             eviction_id: Beside(found.cost.lost_work_node_s, None if rule.cost is None else rule.cost.lost_work_node_s)
             for eviction_id, found in explained.items()
@@ -240,7 +239,7 @@ def report(cases: Sequence[Case], since: datetime, until: datetime, *, more: boo
         until=until,
         more=more,
         sums=_sums(outcomes),
-        held=_held(outcomes),
+        held=_held([each.case for each in outcomes if each.case.acted]),
         users=_users(outcomes),
         cases=outcomes,
     )
@@ -342,21 +341,25 @@ def _users(outcomes: Iterable[CaseOutcome]) -> tuple[UserShare, ...]:
     return tuple(sorted(shares, key=lambda s: (-s.lost_node_s - s.would_lose_node_s, -s.jobs, s.user)))
 
 
-def _held(outcomes: Iterable[CaseOutcome]) -> Held:
-    cases = [each.case for each in outcomes if each.case.acted]
+def _held(cases: Sequence[Case]) -> Held:
     jobs = [job for case in cases for job in case.jobs]
-    times = [(j.actual_checkpoint_s, j.predicted_checkpoint_s) for j in jobs if j.actual_checkpoint_s is not None]
     starts = [(case.started_at, case) for case in cases if case.started_at is not None and not case.called_off]
-    preempted = [(j.predicted_lost_node_s, j.actual_lost_node_s) for j in jobs if j.preempted]
-    losses = [(predicted, actual) for predicted, actual in preempted if actual is not None]
+    lost = [j for j in jobs if j.preempted and j.actual_lost_node_s is not None]
     return Held(
-        checkpoints=len(times),
-        checkpoints_within=sum(actual <= predicted for actual, predicted in times),
-        checkpoint_ratio=median_of([actual / predicted for actual, predicted in times if predicted > 0]),
+        **_checkpoints(jobs),
         starts=len(starts),
         starts_in_time=sum(started <= case.deadline for started, case in starts),
         start_error_s=median_of([(started - case.expected_start).total_seconds() for started, case in starts]),
-        losses=len(losses),
-        predicted_lost_node_s=sum(predicted for predicted, _ in losses),
-        actual_lost_node_s=sum(actual for _, actual in losses),
+        losses=len(lost),
+        predicted_lost_node_s=sum(j.predicted_lost_node_s for j in lost),
+        actual_lost_node_s=sum(j.actual_lost_node_s or 0.0 for j in lost),
     )
+
+
+def _checkpoints(jobs: Iterable[CaseJob]) -> dict[str, Any]:
+    times = [(j.actual_checkpoint_s, j.predicted_checkpoint_s) for j in jobs if j.actual_checkpoint_s is not None]
+    return {
+        "checkpoints": len(times),
+        "checkpoints_within": sum(actual <= predicted for actual, predicted in times),
+        "checkpoint_ratio": median_of([actual / predicted for actual, predicted in times if predicted > 0]),
+    }
