@@ -16,13 +16,11 @@ at once: their plan holds however bandwidth is shared among them. Only those of 
 that began at t, takes w with the whole file system and e besides, and shares it with checkpoints that take W with the
 whole file system, itself among them, is complete by t + e + W. Another one may join when that stays in time.
 
-What was promised first is kept: a plan that is made later counts the time that the checkpoints of others still take.
-Each plan's checkpoints are complete within e + W seconds once they may begin (W is the time of their data with the
-whole file system, e the longest rest); one after another e = 0. So plans that begin one after another in any order are
-complete within the sum of their (e + W), and to begin earlier beside others, as ``may_join`` allows, takes no longer. A
-new plan that is in time after all others keeps them in time wherever the order by ``latest`` puts it: those behind it
-are due later than it is, and all are complete by then. It need not count a plan that has not begun if that is due
-later, and can wait for as long as the new plan may take at most.
+What was promised first is kept (docs/decisions/0037): a plan that is made later counts the time that the checkpoints
+of others still take. Each plan's checkpoints are complete within e + W seconds once they may begin (W is the time of
+their data with the whole file system, e the longest rest; one after another e = 0), and several plans' within the sum
+of these, in any order. A plan that has not begun need not be counted if it is due later, and can wait for as long as
+the new plan may take at most.
 
 Cost: O(n) time for the next one, O(n^2) for whether one may join.
 """
@@ -80,10 +78,9 @@ def has_room(write: CheckpointWrite, running: Iterable[CheckpointWrite], limit: 
 
 
 def may_join(write: CheckpointWrite, first: CheckpointWrite | None, begun: Iterable[CheckpointWrite]) -> bool:
-    """Whether a checkpoint that shares the file system may begin now.
+    """Whether a checkpoint that shares the file system may begin now; ``first`` is the next in order.
 
-    ``first`` is the next in order; ``begun`` are those that are being written, or were complete only while some of them
-    were.
+    ``begun``: those that are being written, or were complete only while some of them were.
     """
     return (first is None or first.plan == write.plan) and keeps_others_in_time(write, begun)
 
@@ -156,18 +153,15 @@ def checkpoint_load_of(
     counts_late: Callable[[Operation], bool],
     now: datetime,
 ) -> CheckpointLoad:
-    """The checkpoints of all these evictions.
+    """The checkpoints of all these evictions; ``may_begin`` says whether one that waits has its turn.
 
     One that is being written long past its time would delay all others: it counts only where its eviction
-    ``counts_late``. ``write`` describes a checkpoint; ``may_begin`` says whether one that waits has its turn.
+    ``counts_late``.
     """
-    waiting: list[CheckpointWrite] = []
-    running: list[CheckpointWrite] = []
-    complete: list[CheckpointWrite] = []
+    waiting, running, complete = list[CheckpointWrite](), list[CheckpointWrite](), list[CheckpointWrite]()
     for e in evictions:
         for p in e.preemptions:
-            each = write(e, p)
-            if each is None:
+            if (each := write(e, p)) is None:
                 continue
             if p.state is PreemptionState.PLANNED and e.state.before_start and may_begin(e, p):
                 waiting.append(each)
@@ -191,10 +185,7 @@ def may_begin(write: CheckpointWrite, load: CheckpointLoad, limit: int, bandwidt
 
 
 def clear_after_s(load: CheckpointLoad, now: datetime, horizon_s: float) -> int:
-    """Seconds until all checkpoints are complete that come before those of a new plan.
-
-    ``horizon_s`` is how long the new plan may take.
-    """
+    """Seconds until all checkpoints are complete that come before those of a new plan, which may take ``horizon_s``."""
     known = (*load.running, *load.complete)
     beside_s, end = 0.0, now
     for each in load.running:
@@ -228,10 +219,7 @@ def shared_bandwidth(config: Config) -> float | None:
 def file_system_busy_s(
     others: Iterable[Operation], snapshot: ClusterSnapshot, config: Config, now: datetime, horizon_s: float
 ) -> int:
-    """Seconds that checkpoints of others keep the file system from a plan that has so much time; see ``clear_after_s``.
-
-    0 where checkpoints are planned one after another.
-    """
+    """See ``clear_after_s``; 0 where checkpoints are planned one after another."""
     if shared_bandwidth(config) is None:
         return 0
     load = checkpoint_load_of(

@@ -33,11 +33,6 @@ from clearway.walltime.remaining import RunTimes, quantile
 
 R = TypeVar("R", CheckpointRecord, RestartRecord)
 LONGEST_APP = 128  # characters of an application's name; Slurm's job names may be longer
-_NO_RUN_TIMES = RunTimes()
-
-
-def _unknown(_user: str, _app: str) -> RunTimes:
-    return _NO_RUN_TIMES
 
 
 class Requeued(NamedTuple):
@@ -77,7 +72,7 @@ class History:
     learning: LearningConfig = field(default_factory=LearningConfig)
     costs: CostsConfig = field(default_factory=CostsConfig)
     requeued: tuple[Requeued, ...] = ()  # preemptees that came back, newest first
-    run_times: Callable[[str, str], RunTimes] = field(default=_unknown, repr=False, compare=False)
+    run_times: Callable[[str, str], RunTimes] = field(default=lambda _user, _app: RunTimes(), repr=False, compare=False)
     """How long the runs of a user's application lasted."""
 
     def estimate(self, user: str, app: str, checkpointer: str, nodes: int) -> LearnedEstimate | None:
