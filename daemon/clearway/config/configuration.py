@@ -342,10 +342,7 @@ def observing(config: Config) -> Config:
 
 
 def parse_config(text: str, origin: str) -> Config:
-    """A configuration from TOML text; ``origin`` names it in errors.
-
-    Raises ``ConfigError``: one line with the offending key; its ``faults`` are all of them.
-    """
+    """From TOML text; ``origin`` names it. Raises ``ConfigError``: one line with the key; its ``faults`` are all."""
     try:
         return Config.model_validate(tomllib.loads(text))
     except ValidationError as error:

@@ -23,8 +23,7 @@ def read_trusted(
     """The text of an ordinary file of root's or of the daemon's user; a ``secret`` one is closed to others as well.
 
     ``folders``: those on the way to it must be closed to others' changes, too: who may write one can put an older file
-    of ours, or none, in its place.
-    Raises ``ConfigError``: one line that names the file.
+    of ours, or none, in its place. Raises ``ConfigError``: one line that names the file.
     """
     forbidden = stat.S_IWGRP | stat.S_IWOTH | (stat.S_IRWXO | stat.S_IXGRP if secret else 0)
     try:

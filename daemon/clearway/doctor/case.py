@@ -222,10 +222,7 @@ class Case:
 
     @cached_property
     def answer(self) -> tuple[Health | None, bool]:
-        """What a daemon says of itself at the address of this configuration; None: none answers.
-
-        And whether something listens there and gives no answer.
-        """
+        """What a daemon says of itself where it should listen (None: none does); whether something there is silent."""
         api = self.config.api
         if api.port == 0 and api.socket is None:
             return None, False  # it may be anywhere

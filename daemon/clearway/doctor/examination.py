@@ -27,12 +27,11 @@ from clearway.store.database import open_database
 
 
 class StartCheck(NamedTuple):
-    """``check`` raises ``ClearwayError``; ``good`` and ``remedy`` are what is told otherwise and in that case."""
+    """``check`` raises ``ClearwayError`` where something is wrong."""
 
     name: str
     key: str  # that the line of an error begins with; "": ``check`` names it
     check: Callable[[Config], object]
-    good: str
     remedy: str
 
 
@@ -89,49 +88,36 @@ AT_START = (
         "planner",
         "planning.planner",
         lambda config: plugins.load(plugins.PLANNERS, config.planning.planner),
-        "installed",
         "write one of those that it names",
     ),
-    StartCheck("backend", "slurm.backend", _backend, "installed", "install what it names, or write another backend"),
-    StartCheck(
-        "slurm.conf", "slurm.conf", _slurm_conf, "readable", "write its path, and let the daemon's user read it"
-    ),
+    StartCheck("backend", "slurm.backend", _backend, "install what it names, or write another backend"),
+    StartCheck("slurm.conf", "slurm.conf", _slurm_conf, "write its path, and let the daemon's user read it"),
     StartCheck(
         "slurm token",
         "slurm.rest_token_file",
         _slurm_token,
-        "closed to others, or not needed",
         "scontrol token username=clearway > FILE; chmod 0640, group of the daemon's user",
     ),
     StartCheck(
         "database",
         "store.url",
         _store,
-        "can be made or opened",
         "for SQLite: a folder of the daemon's own user (install -d -m 750 -o clearway FOLDER); run this as that user",
     ),
     StartCheck(
         "token file",
         "api.token_file",
         lambda config: Tokens(config.api.token_file),
-        "closed to others, or none",
         "install -m 640 -g clearway /dev/null FILE",
     ),
     StartCheck(
         "keys",
         "access.jwks_file",
         lambda config: verifier(config.access),
-        "readable, or none",
         "write the path of a JWKS file with public keys",
     ),
-    StartCheck("address", "", _listening, "can be listened on", "an address of this machine; PEM files that fit"),
-    StartCheck(
-        "notices",
-        "notify",
-        lambda config: open_senders(config.notify, None),
-        "can be sent, or none",
-        "docs/howto/notifications.md",
-    ),
+    StartCheck("address", "", _listening, "an address of this machine; PEM files that fit"),
+    StartCheck("notices", "notify", lambda config: open_senders(config.notify, None), "docs/howto/notifications.md"),
 )
 
 ON_SITE: dict[str, dict[str, Callable[[Case], Result | Iterator[Result] | None]]] = {
@@ -171,12 +157,12 @@ ON_SITE: dict[str, dict[str, Callable[[Case], Result | Iterator[Result] | None]]
 
 def faults(config: Config) -> tuple[str, ...]:
     """What the daemon would refuse in its files: one line for each, with its key; empty where it can start."""
-    return tuple(each.what for each in _of_files(config) if each.state is State.FAULT)
+    return tuple(each.what for each in _of_files(config))
 
 
 def examine(case: Case) -> Iterator[Finding]:
     """All checks in their order. What cannot be found out, because Slurm or a server does not answer, is untried."""
-    bad = [each for each in _of_files(case.config) if each.state is State.FAULT]
+    bad = list(_of_files(case.config))
     yield from bad or [Finding("Configuration", "files", State.OK, "nothing that clearway serve would refuse")]
     for area, checks in ON_SITE.items():
         for name, check in checks.items():
@@ -189,11 +175,9 @@ def examine(case: Case) -> Iterator[Finding]:
 
 
 def _of_files(config: Config) -> Iterator[Finding]:
-    for name, key, check, good, remedy in AT_START:
-        finding = Finding("Configuration", name, State.OK, good)
+    for name, key, check, remedy in AT_START:
         try:
             check(config)
         except ClearwayError as error:
             why = f"{key}: {str(error).removeprefix(f'{key} ')}" if key else str(error)
-            finding = Finding("Configuration", name, State.FAULT, why, remedy)
-        yield finding
+            yield Finding("Configuration", name, State.FAULT, why, remedy)

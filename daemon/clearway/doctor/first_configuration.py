@@ -18,12 +18,8 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@+-]*", re.ASCII)
 def first_configuration(site: SiteFacts, *, state: str, conf: str = "", urgent: str = "", mib_s: float | None) -> str:
     """TOML text.
 
-    Args:
-        site: what Slurm says.
-        state: the folder of the daemon's state.
-        conf: slurm.conf, where it is not in Slurm's default place; "" otherwise.
-        urgent: the partition or QoS of urgent jobs; "": as the names suggest.
-        mib_s: what this machine was seen to write, MiB/s; None: not measured.
+    ``conf`` is slurm.conf, where it is not in Slurm's default place; ``urgent`` the partition or QoS of urgent jobs, ""
+    as the names suggest; ``mib_s`` what this machine was seen to write, None where that was not measured.
     """
     parts = (
         _head(site, state),

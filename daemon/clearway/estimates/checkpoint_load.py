@@ -78,10 +78,7 @@ def has_room(write: CheckpointWrite, running: Iterable[CheckpointWrite], limit: 
 
 
 def may_join(write: CheckpointWrite, first: CheckpointWrite | None, begun: Iterable[CheckpointWrite]) -> bool:
-    """Whether a checkpoint that shares the file system may begin now; ``first`` is the next in order.
-
-    ``begun``: those that are being written, or were complete only while some of them were.
-    """
+    """Whether one that shares may begin now; ``first`` is the next, ``begun`` were written while others still are."""
     return (first is None or first.plan == write.plan) and keeps_others_in_time(write, begun)
 
 
@@ -155,8 +152,7 @@ def checkpoint_load_of(
 ) -> CheckpointLoad:
     """The checkpoints of all these evictions; ``may_begin`` says whether one that waits has its turn.
 
-    One that is being written long past its time would delay all others: it counts only where its eviction
-    ``counts_late``.
+    One that is written long past its time would delay all others: it counts only where its eviction ``counts_late``.
     """
     waiting, running, complete = list[CheckpointWrite](), list[CheckpointWrite](), list[CheckpointWrite]()
     for e in evictions:

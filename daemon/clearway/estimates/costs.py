@@ -45,8 +45,7 @@ def model_size_mib(
 ) -> float:
     """MiB of a checkpoint on all nodes: as the job says, else a share of its memory; 0 when that is unknown too.
 
-    ``node_memory_mib`` stands in for a job whose own memory is unknown. ``whole``: all its memory is written, as
-    checkpointers do that do not know what the application needs.
+    ``node_memory_mib`` stands in for a job's unknown memory. ``whole``: checkpointers that do not know write all of it.
     """
     if claims.size_mib is not None:
         return claims.size_mib

@@ -38,10 +38,7 @@ _FATES = {  # what comes next, and how the job is warned
 
 
 def notices_of(before: Operation | None, after: Operation, given: AbstractSet[str], now: datetime) -> Iterator[Notice]:
-    """What is new in ``after``. ``given``: ids of the jobs whose commands Slurm has just taken.
-
-    All channels are named, whether they are on or not.
-    """
+    """What is new in ``after``, by all channels. ``given``: jobs whose commands Slurm has just taken."""
     waited, was_late = (before.state, before.late) if before is not None else (None, False)
     if after.state is EvictionState.AWAITING_APPROVAL and waited is not after.state:
         yield from _to_operators(NoticeKind.APPROVAL, _approval_key(after), after, now)

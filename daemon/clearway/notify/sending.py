@@ -62,12 +62,7 @@ class UnwantedError(UndeliverableError):
 
 class Sender(Protocol):
     def send(self, notices: Sequence[Notice], now: datetime) -> None:
-        """Say these in one message. All are for one user, or for operators.
-
-        Raises:
-            UndeliveredError: not now; another try may succeed. Others are not tried now, but for a ``BusyError``.
-            UndeliverableError: no other try will.
-        """
+        """Say these in one message: all are for one user, or for operators. Raises an error of those above."""
 
 
 def with_note(comment: str, note: str) -> str | None:
@@ -327,10 +322,7 @@ def _keep(known: dict[Any, Any], more: dict[Any, Any]) -> None:
 
 
 def open_senders(config: NotifyConfig, notes: JobNotes | None) -> dict[Channel, Sender]:
-    """Those that are switched on, with their secrets; ``notes`` None: there is no Slurm to ask or to tell.
-
-    Raises ``ConfigError`` where a secret cannot be used.
-    """
+    """Those that are switched on; ``notes`` None: there is no Slurm. Raises ``ConfigError`` for a secret of no use."""
     texts, senders = config.texts, dict[Channel, Sender]()
     if config.webhook.url_file is not None:
         senders[Channel.WEBHOOK] = Webhook(_url_in(config.webhook.url_file), lambda told: words.as_json(told, texts))

@@ -21,10 +21,7 @@ _LONGEST = 2_000  # characters of one value: a Comment or an error may be of any
 def configure_logging(
     log_format: Literal["json", "text"], stream: TextIO | None = None, *, quiet: bool = False
 ) -> None:
-    """Send what the daemon and its libraries log to ``stream`` (standard error), one line each.
-
-    ``quiet`` leaves out what is only information.
-    """
+    """Send what the daemon and its libraries log to ``stream``, one line each; ``quiet``: no mere information."""
     renderer: Processor = _as_json if log_format == "json" else _as_text
     shared: list[Processor] = [
         structlog.stdlib.add_log_level,

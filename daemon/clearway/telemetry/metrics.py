@@ -4,8 +4,7 @@ Labels take few values: never a job id or a user's name. Counters start at 0 wit
 """
 
 import platform
-from collections.abc import Callable, Iterable, Iterator
-from functools import singledispatchmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 
 from prometheus_client import CollectorRegistry, Info, ProcessCollector, disable_created_metrics
@@ -15,8 +14,9 @@ from prometheus_client.exposition import generate_latest
 import clearway
 from clearway.config.configuration import Config, Mode
 from clearway.drain.rolling import newly_skipped, standstill_s
+from clearway.estimates.costs import lost_work_node_s
 from clearway.model import events
-from clearway.model.claims import CLAIM, last_checkpoint, read_claims
+from clearway.model.claims import CLAIM, read_claims
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.operations import (
     Drain,
@@ -103,12 +103,42 @@ class Metrics(Families):
         """Prometheus' text format."""
         return generate_latest(self.registry)
 
-    @singledispatchmethod
     def record(self, event: events.Event) -> None:
-        """Count one event; types that are not registered below change nothing."""
+        """Count one event; other types change nothing."""
+        match event:
+            case CycleReport():
+                self._count_cycle(event)
+            case events.CycleFailed(error):
+                self.add("cycle_failures", 1, _kind_of(error, FAILURES))
+            case events.CycleCut(error):
+                self.add("cycles_cut", 1, _kind_of(error, CUTS))
+            case events.HandlingFailed(failed):
+                self.add("handling_failures", 1, failed.subject.value)
+            case events.CommandGiven(kind, result):
+                self.add("slurm_steps", 1, kind, result)
+            case _:
+                self._record_of_operation(event)
 
-    @record.register
-    def _cycle(self, report: CycleReport) -> None:
+    def _record_of_operation(self, event: events.Event) -> None:
+        match event:
+            case events.RollingProgress(before, after):
+                self.add("rolling_drain_skipped_nodes", len(newly_skipped(before, after)))
+            case events.PlanMade(operation, seconds):
+                self.add("evictions_planned", 1, operation.mode)
+                if isinstance(operation, Eviction):  # drains are planned later, relocations in another way
+                    self.observe("planner_duration_seconds", seconds)
+            case events.PlanExplained():
+                self._count_rules(event)
+            case events.OperationFinished(operation):
+                self._count_end(operation)
+            case events.JobLeft():
+                self._count_left(event)
+            case CheckpointRecord():
+                self._count_checkpoint(event)
+            case RestartRecord():
+                self.add("restarts", 1, event.restart.value)
+
+    def _count_cycle(self, report: CycleReport) -> None:
         self.add("cycles")
         self.observe("cycle_duration_seconds", report.seconds)
         self.set("last_cycle_timestamp_seconds", self._wall.now().timestamp())
@@ -158,34 +188,7 @@ class Metrics(Families):
         for operation in operations:
             self._count_start(operation)
 
-    @record.register
-    def _cycle_failed(self, event: events.CycleFailed) -> None:
-        self.add("cycle_failures", 1, failure_kind(event.error))
-
-    @record.register
-    def _handling_failed(self, event: events.HandlingFailed) -> None:
-        self.add("handling_failures", 1, event.quarantined.subject.value)
-
-    @record.register
-    def _cycle_cut(self, event: events.CycleCut) -> None:
-        self.add("cycles_cut", 1, next(kind for sort, kind in CUTS.items() if isinstance(event.error, sort)))
-
-    @record.register
-    def _command(self, event: events.CommandGiven) -> None:
-        self.add("slurm_steps", 1, event.kind, event.result)
-
-    @record.register
-    def _rolled(self, event: events.RollingProgress) -> None:
-        self.add("rolling_drain_skipped_nodes", len(newly_skipped(event.before, event.after)))
-
-    @record.register
-    def _plan_made(self, event: events.PlanMade) -> None:
-        self.add("evictions_planned", 1, event.operation.mode)
-        if isinstance(event.operation, Eviction):  # drains are planned later, relocations in another way
-            self.observe("planner_duration_seconds", event.seconds)
-
-    @record.register
-    def _plan_explained(self, event: events.PlanExplained) -> None:
+    def _count_rules(self, event: events.PlanExplained) -> None:
         """Only what is carried out is summed up: proposals may be made anew time and again.
 
         Plans made together with others are left out: a rule was asked about each of them as if it were alone.
@@ -201,9 +204,7 @@ class Metrics(Families):
             else:
                 self.add("rule_lost_work_node_seconds", outcome.cost.lost_work_node_s, outcome.rule)
 
-    @record.register
-    def _ended(self, event: events.OperationFinished) -> None:
-        operation = event.operation
+    def _count_end(self, operation: Operation) -> None:
         self._count_start(operation)
         self.add("evictions", 1, operation.state.value)
         if operation.state is EvictionState.FAILED and isinstance(operation, Eviction):
@@ -246,8 +247,7 @@ class Metrics(Families):
             self._missed.add(eviction.eviction_id)
             self.add("deadlines_missed")
 
-    @record.register
-    def _left(self, event: events.JobLeft) -> None:
+    def _count_left(self, event: events.JobLeft) -> None:
         preemption, action = event.preemption, event.preemption.action.value
         lost_node_s = preemption.actual_lost_node_s or 0.0
         self.add("preemptions", 1, action, event.partition)
@@ -267,21 +267,16 @@ class Metrics(Families):
     def _named(self, account: str) -> str:
         return account if self._accounts_named else OTHER
 
-    @record.register
-    def _checkpointed(self, record: CheckpointRecord) -> None:
+    def _count_checkpoint(self, record: CheckpointRecord) -> None:
         checkpointer = record.checkpointer if record.checkpointer in self._checkpointers else _OTHER
         self.add("checkpoints", 1, checkpointer, record.outcome.value)
         if record.actual_s is not None and record.predicted_s > 0:
             self.observe("checkpoint_seconds_ratio", record.actual_s / record.predicted_s)
 
-    @record.register
-    def _restarted(self, record: RestartRecord) -> None:
-        self.add("restarts", 1, record.restart.value)
 
-
-def failure_kind(error: BaseException) -> str:
-    """The label of a failed cycle."""
-    return next(kind for sort, kind in FAILURES.items() if isinstance(error, sort))
+def _kind_of(error: BaseException, kinds: Mapping[type[BaseException], str]) -> str:
+    """The label of a cycle that failed or was cut."""
+    return next(kind for sort, kind in kinds.items() if isinstance(error, sort))
 
 
 def _record(kind: str) -> str:
@@ -293,9 +288,7 @@ def saved_node_s(preemption: Preemption) -> float:
     if preemption.asked_at is None or preemption.actual_lost_node_s is None:
         return 0.0
     job = preemption.job  # as seen when it was chosen: its claims are those of before the asking
-    claims, _ = read_claims(job)
-    since = last_checkpoint(claims, job.start_time or job.submit_time, preemption.asked_at)
-    would_lose = max(1, job.num_nodes) * max(0.0, (preemption.asked_at - since).total_seconds())
+    would_lose = lost_work_node_s(job, read_claims(job)[0], preemption.asked_at)
     return max(0.0, would_lose - preemption.actual_lost_node_s)
 
 

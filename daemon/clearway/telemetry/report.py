@@ -94,10 +94,7 @@ def case_of(e: Eviction, before: Case | None = None) -> Case:
 
 
 def followed(case: Case, snapshot: ClusterSnapshot, now: datetime, *, planned: bool = False) -> Case:
-    """The case after this snapshot; one that shows less than there is (``unreadable``) proves no end.
-
-    ``planned``: there is an open plan for the urgent job, so that the case is not closed.
-    """
+    """The case after this snapshot; an ``unreadable`` one proves no end, and what is ``planned`` is not closed."""
     seen = snapshot.job_by_id.get(case.job_id)
     pending = seen is not None and seen.state is JobState.PENDING
     if case.started_at is None and seen is not None and not pending and seen.nodes:

@@ -130,11 +130,7 @@ def empirical(samples_s: Iterable[float]) -> Discrete:
 
 
 def checked_samples(samples_s: Iterable[float]) -> Floats:
-    """Samples that something can be planned for.
-
-    Raises:
-        WalltimeError: there are none, or one of them is no execution time.
-    """
+    """Samples that something can be planned for. Raises ``WalltimeError``: none, or one that is no execution time."""
     samples = np.fromiter(samples_s, dtype=np.float64)
     if len(samples) == 0:
         raise WalltimeError("there are no samples")
@@ -202,11 +198,7 @@ def _check(name: str, parameters: Mapping[str, float]) -> None:
 
 
 def continuous(name: str, parameters: Mapping[str, float], unit_s: float = 1.0) -> Continuous:
-    """One of the nine, its parameters in units of ``unit_s`` seconds.
-
-    Raises:
-        WalltimeError: no such distribution, parameters missing or unknown, or none that has a support.
-    """
+    """One of the nine, its parameters in units of ``unit_s`` seconds. Raises ``WalltimeError``."""
     from scipy import stats  # noqa: PLC0415 - see the module's docstring
 
     family = FAMILIES.get(name)
@@ -228,11 +220,7 @@ def continuous(name: str, parameters: Mapping[str, float], unit_s: float = 1.0) 
 
 
 def parse(specification: str, unit_s: float) -> Continuous:
-    """``exponential:rate=1.0`` and the like.
-
-    Raises:
-        WalltimeError: see ``continuous``; or the text cannot be read.
-    """
+    """``exponential:rate=1.0`` and the like. Raises ``WalltimeError``: see ``continuous``; or it cannot be read."""
     name, _, rest = specification.partition(":")
     parameters: dict[str, float] = {}
     for part in filter(None, rest.split(",")):
@@ -274,11 +262,7 @@ class Fit:
 
 
 def fits(samples: Iterable[float]) -> list[Fit]:
-    """Every family that can be fitted, best first.
-
-    Raises:
-        WalltimeError: samples that cannot be fitted: fewer than two different ones, or one of 0.
-    """
+    """Every family that can be fitted, best first. Raises ``WalltimeError``: samples that cannot be."""
     from scipy import stats  # noqa: PLC0415 - see the module's docstring
 
     values = checked_samples(samples)

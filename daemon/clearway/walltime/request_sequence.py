@@ -272,11 +272,7 @@ def requests(milestones: Sequence[Milestone], costs: Costs) -> tuple[WalltimeReq
 
 
 def expected_cost(milestones: Sequence[Milestone], distribution: Distribution, costs: Costs) -> float:
-    """Theorem 1 (Equation 7).
-
-    Raises:
-        WalltimeError: the milestones do not ascend, or end before the longest job does.
-    """
+    """Theorem 1 (Equation 7). Raises ``WalltimeError``: milestones that do not ascend, or end too early."""
     if not milestones:
         raise WalltimeError("a sequence needs at least one request")
     at = np.array([milestone.at for milestone in milestones])
@@ -302,11 +298,7 @@ def omniscient_cost(distribution: Distribution, costs: Costs) -> float:
 
 
 def chunks(distribution: Distribution, costs: Costs, epsilon: float) -> int:
-    """How many chunks Algorithm 1 takes (its n).
-
-    Raises:
-        WalltimeError: with free checkpoints or restarts and no gamma, no number of chunks is enough.
-    """
+    """How many chunks Algorithm 1 takes (its n). Raises ``WalltimeError`` where no number of them is enough."""
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise WalltimeError(f"epsilon must be more than 0, not {epsilon:g}")
     shortest = min(max(distribution.low, epsilon * distribution.mean / 3), costs.restart, costs.checkpoint)
