@@ -29,7 +29,7 @@ from clearway.model.durations import format_duration
 from clearway.model.events import Emit, ignore
 from clearway.model.operations import Operation, Preemption, PreemptionState
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
-from clearway.walltime.remaining import Advice, EndChance, RunTimes, advice
+from clearway.walltime.remaining import Advice, RunTimes, advice
 
 RUNS_A_KEY = 200  # as many as the store reads
 _MOST_KEYS = 2_000  # whose runs are kept at hand
@@ -185,11 +185,6 @@ class HistoryKeeper:
             kept = records, times_of(records)
             self._run_times[key] = kept
         return kept[1]
-
-    def chance_of_end(self, job: Job, now: datetime, deadline: datetime) -> EndChance:
-        """The chance that a running job ends by itself before the deadline, by the runs of its user and name."""
-        ran_s = 0.0 if job.start_time is None else max(0.0, (now - job.start_time).total_seconds())
-        return self.run_times(run_key(job)).chance_of_end(ran_s, (deadline - now).total_seconds())
 
     def forget(self) -> None:
         """Read everything again: another daemon may have added to it."""
