@@ -26,7 +26,7 @@ Cost: O(n) time for the next one, O(n^2) for whether one may join.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
@@ -68,31 +68,16 @@ def next_to_ask(waiting: Iterable[CheckpointWrite], now: datetime) -> Checkpoint
     return min(waiting, key=order, default=None)
 
 
-def has_room(write: CheckpointWrite, running: Iterable[CheckpointWrite], limit: int, bandwidth_mib_s: float) -> bool:
-    """Whether this checkpoint may begin beside those that are under way."""
-    others = list(running)
-    if not others:
-        return True
-    left_mib_s = bandwidth_mib_s - sum(other.rate_mib_s for other in others)
-    return len(others) < limit and write.rate_mib_s <= left_mib_s
-
-
-def may_join(write: CheckpointWrite, first: CheckpointWrite | None, begun: Iterable[CheckpointWrite]) -> bool:
-    """Whether one that shares may begin now; ``first`` is the next, ``begun`` were written while others still are."""
-    return (first is None or first.plan == write.plan) and keeps_others_in_time(write, begun)
-
-
-def keeps_others_in_time(write: CheckpointWrite, begun: Iterable[CheckpointWrite], *, sharing: bool = False) -> bool:
+def _keeps_others_in_time(write: CheckpointWrite, begun: Sequence[CheckpointWrite], *, sharing: bool = False) -> bool:
     """Whether those of other plans that are being written stay in time beside this one; ``sharing``: that share."""
-    known = list(begun)
     return all(
-        complete_by(each, known) + timedelta(seconds=write.occupies_s) <= each.latest
-        for each in known
+        _complete_by(each, begun) + timedelta(seconds=write.occupies_s) <= each.latest
+        for each in begun
         if each.done is None and each.plan != write.plan and (each.file_system_s is not None or not sharing)
     )
 
 
-def complete_by(write: CheckpointWrite, known: Iterable[CheckpointWrite]) -> datetime:
+def _complete_by(write: CheckpointWrite, known: Iterable[CheckpointWrite]) -> datetime:
     """When a checkpoint that has begun is complete at the latest."""
     assert write.begun is not None  # noqa: S101 - the caller has chosen those
     beside_s = sum(each.occupies_s for each in known if each.done is None or each.done >= write.begun)
@@ -171,13 +156,15 @@ def checkpoint_load_of(
 
 def may_begin(write: CheckpointWrite, load: CheckpointLoad, limit: int, bandwidth_mib_s: float) -> bool:
     """Whether this waiting checkpoint may be asked for now; ``limit`` holds for those that do not share."""
-    begun = (*load.running, *load.complete)
+    begun, first = (*load.running, *load.complete), load.first
     if write.file_system_s is not None:
-        return may_join(write, load.first, begun)
-    if load.first is None or load.first.job_id != write.job_id:
+        return (first is None or first.plan == write.plan) and _keeps_others_in_time(write, begun)
+    if first is None or first.job_id != write.job_id:
         return False
     asked = [each for each in load.running if not each.own_pace]
-    return has_room(write, asked, limit, bandwidth_mib_s) and keeps_others_in_time(write, begun, sharing=True)
+    left_mib_s = bandwidth_mib_s - sum(each.rate_mib_s for each in asked)
+    has_room = not asked or (len(asked) < limit and write.rate_mib_s <= left_mib_s)
+    return has_room and _keeps_others_in_time(write, begun, sharing=True)
 
 
 def clear_after_s(load: CheckpointLoad, now: datetime, horizon_s: float) -> int:
@@ -185,7 +172,7 @@ def clear_after_s(load: CheckpointLoad, now: datetime, horizon_s: float) -> int:
     known = (*load.running, *load.complete)
     beside_s, end = 0.0, now
     for each in load.running:
-        complete = complete_by(each, known)
+        complete = _complete_by(each, known)
         # What a job saves in its own time is waited for only if it would be late otherwise.
         if each.own_pace and complete + timedelta(seconds=horizon_s) <= each.latest:
             beside_s += each.occupies_s

@@ -13,11 +13,11 @@ wait, for ``notify.digest_every`` at most, and are put together.
 """
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import groupby
 from typing import Protocol
 
 from clearway.config.notify import NotifyConfig
@@ -260,15 +260,12 @@ def _ids(group: Sequence[Notice]) -> tuple[int, ...]:
     return tuple(each.notice_id for each in group)
 
 
-def _groups(due: Sequence[Notice], *, apart: bool) -> Iterator[Sequence[Notice]]:
+def _groups(due: Sequence[Notice], *, apart: bool) -> list[Sequence[Notice]]:
     """What goes into one message: all for one user; ``apart``: each by itself. The oldest first."""
-    if apart:
-        yield from ((each,) for each in due)
-        return
-    first = {user: index for index, user in reversed(list(enumerate(each.user for each in due)))}
-    ordered = sorted(due, key=lambda each: (first[each.user], each.notice_id))
-    for _, group in groupby(ordered, key=lambda each: each.user):
-        yield tuple(group)
+    groups = defaultdict[str | int, list[Notice]](list)
+    for each in due:
+        groups[each.notice_id if apart else each.user].append(each)
+    return [sorted(group, key=lambda each: each.notice_id) for group in groups.values()]
 
 
 class Dispatcher:

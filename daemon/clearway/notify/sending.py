@@ -23,8 +23,7 @@ from clearway.config.trusted_files import read_trusted
 from clearway.model.cluster import JobState
 from clearway.model.errors import ClearwayError, ConfigError, SlurmError, SlurmRefusedError
 from clearway.model.notice import Channel, Notice, NoticeKind
-from clearway.notify import words
-from clearway.notify.changes import WARNED_BEFORE
+from clearway.notify.changes import WARNED_BEFORE, as_json, as_mail, as_slack, plain, sentence
 from clearway.slurm.job_notes import JobNotes, JobWords, MailSettings
 
 _ANSWER_S = 10.0  # of a receiver
@@ -105,7 +104,7 @@ class CommentWriter:
     def _write(self, notice: Notice, now: datetime) -> None:
         began = self._steady()
         seen = self._seen(notice)
-        facts = {name: words.plain(text) for name, text in notice.about.items()}
+        facts = {name: plain(text) for name, text in notice.about.items()}
         # Facts are ours, but for the id of the urgent job; brackets would end our part.
         note = re.sub(r"[^ -Z^-z|~]|clearway:", "", filled(self._texts.comment, facts))
         written = with_note(seen.comment, note)
@@ -142,7 +141,7 @@ class OutputWriter:
             seen = self._notes.look(notice.job_id)
             if seen is None or seen.state not in _ON_NODES:
                 raise UndeliverableError("the job does not run any more")
-            self._notes.print_to_output(seen, words.sentence(notice, self._texts))
+            self._notes.print_to_output(seen, sentence(notice, self._texts))
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -206,7 +205,7 @@ class Mail:
                 why = ""
                 try:
                     if left:
-                        post(words.as_mail(left, address, self._config, self._texts))
+                        post(as_mail(left, address, self._config, self._texts))
                 except UndeliverableError as error:
                     why = str(error)
                 except BusyError as error:
@@ -325,9 +324,9 @@ def open_senders(config: NotifyConfig, notes: JobNotes | None) -> dict[Channel, 
     """Those that are switched on; ``notes`` None: there is no Slurm. Raises ``ConfigError`` for a secret of no use."""
     texts, senders = config.texts, dict[Channel, Sender]()
     if config.webhook.url_file is not None:
-        senders[Channel.WEBHOOK] = Webhook(_url_in(config.webhook.url_file), lambda told: words.as_json(told, texts))
+        senders[Channel.WEBHOOK] = Webhook(_url_in(config.webhook.url_file), lambda told: as_json(told, texts))
     if config.slack.url_file is not None:
-        senders[Channel.SLACK] = Webhook(_url_in(config.slack.url_file), lambda told: words.as_slack(told, texts))
+        senders[Channel.SLACK] = Webhook(_url_in(config.slack.url_file), lambda told: as_slack(told, texts))
     if config.mail.on:
         file = config.mail.smtp_password_file
         password = "" if file is None else read_trusted(file, "the password", secret=True).strip()

@@ -13,15 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from clearway.config.configuration import Mode
 from clearway.execution.job_lifecycle import Command
+from clearway.model import errors
 from clearway.model.claims import Restart
-from clearway.model.errors import (
-    LeaseLostError,
-    SlurmRefusedError,
-    SlurmTimeoutError,
-    SlurmUnavailableError,
-    SnapshotTooOldError,
-    StoreError,
-)
 from clearway.model.notice import Channel
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.orders import MoveKind, TurnState
@@ -34,13 +27,13 @@ PREEMPTING = tuple(action for action in Action if action is not Action.END)
 RECORDS = ("job", "node", "reservation")
 # By the error that ended the cycle, the first that fits.
 FAILURES = {
-    SlurmTimeoutError: "slurm_timeout",
-    SlurmUnavailableError: "slurm_unavailable",
-    SlurmRefusedError: "slurm_refused",
-    StoreError: "store",
+    errors.SlurmTimeoutError: "slurm_timeout",
+    errors.SlurmUnavailableError: "slurm_unavailable",
+    errors.SlurmRefusedError: "slurm_refused",
+    errors.StoreError: "store",
     BaseException: "internal",
 }
-CUTS = {LeaseLostError: "lease_lost", SnapshotTooOldError: "snapshot_too_old", BaseException: "other"}
+CUTS = {errors.LeaseLostError: "lease_lost", errors.SnapshotTooOldError: "snapshot_too_old", BaseException: "other"}
 _RULES = tuple(rule.name for rule in RULES)
 
 # The registry adds ``_total`` to their names.
