@@ -71,10 +71,8 @@ def database_disk(case: Case) -> Result | None:
         return None
     free_mib = shutil.disk_usage(file.parent).free / 2**20
     if free_mib < LEAST_FREE_MIB:
-        return fault(
-            f"{free_mib:,.0f} MiB are free in {file.parent}: what cannot be stored is not done",
-            f"make room: at least {LEAST_FREE_MIB:,} MiB",
-        )
+        remedy = f"make room: at least {LEAST_FREE_MIB:,} MiB"
+        return fault(f"{free_mib:,.0f} MiB are free in {file.parent}: what cannot be stored is not done", remedy)
     return ok(f"{free_mib / 1_024:,.0f} GiB are free in {file.parent}")
 
 
@@ -93,10 +91,8 @@ def port(case: Case) -> Result:
                 "systemctl status clearway, and journalctl -u clearway -n 50; systemctl restart clearway takes up "
                 "what it was doing",
             )
-        return fault(
-            f"{error}, and it is no Clearway that answers there",
-            "ss -ltnp shows what does; choose another api.port, or end that",
-        )
+        remedy = "ss -ltnp shows what does; choose another api.port, or end that"
+        return fault(f"{error}, and it is no Clearway that answers there", remedy)
     return ok(f"{api.url} is free; no daemon runs here yet")
 
 
@@ -167,10 +163,8 @@ def tokens(case: Case) -> Result:
         )
     soon = [each.identity.name for each in live if each.ended(now + _SOON)]
     if soon:
-        return advice(
-            f"the tokens of {', '.join(sorted(soon)[:5])} end within a week",
-            "clearway token NAME --role ROLE for new ones",
-        )
+        remedy = "clearway token NAME --role ROLE for new ones"
+        return advice(f"the tokens of {', '.join(sorted(soon)[:5])} end within a week", remedy)
     return ok(f"{len(live)} that can log in")
 
 
@@ -187,15 +181,11 @@ def prometheus(case: Case) -> Result:
     except (httpx.HTTPError, httpx.InvalidURL, json.JSONDecodeError, KeyError, IndexError, TypeError) as error:
         return fault(f"{address} does not answer as Prometheus does: {error}", "give --prometheus its address")
     if not found:
-        return fault(
-            f'{address} has no target with job="clearway"',
-            "take the scrape job of /usr/share/clearway/prometheus/prometheus.yml (clearway files FOLDER)",
-        )
+        remedy = "take the scrape job of /usr/share/clearway/prometheus/prometheus.yml (clearway files FOLDER)"
+        return fault(f'{address} has no target with job="clearway"', remedy)
     if "1" not in found:
-        return fault(
-            f"{address} knows the daemon, but its last scrape failed",
-            f"the target must be this daemon's address ({case.config.api.url}), which Prometheus must reach",
-        )
+        remedy = f"the target must be this daemon's address ({case.config.api.url}), which Prometheus must reach"
+        return fault(f"{address} knows the daemon, but its last scrape failed", remedy)
     return ok(f"{address} scrapes {len(found)} daemon{'s' * (len(found) != 1)}")
 
 

@@ -61,10 +61,8 @@ def rights(case: Case) -> Result:
     if case.slurm.may_reserve():
         return ok(f"{case.user} may requeue the jobs of others and make reservations")
     if not site.accounting:
-        return fault(
-            f"{case.user} has no rights: without slurmdbd only root and {site.slurm_user} have",
-            f"run the daemon as {site.slurm_user}: User={site.slurm_user} in a drop-in of clearway.service",
-        )
+        remedy = f"run the daemon as {site.slurm_user}: User={site.slurm_user} in a drop-in of clearway.service"
+        return fault(f"{case.user} has no rights: without slurmdbd only root and {site.slurm_user} have", remedy)
     return fault(
         f"Slurm refuses {case.user} what operators may do",
         f"sacctmgr -i add user {case.user} Account=root; sacctmgr -i modify user {case.user} set AdminLevel=Operator",
@@ -120,10 +118,8 @@ def names(case: Case) -> Iterator[Result]:
     urgent = {name for rule in config.preemptors for name in rule.partition}
     for each in site.partitions:
         if not each.up and each.name in urgent:
-            yield advice(
-                f"partition {each.name} is for urgent jobs and is not UP",
-                f"scontrol update Partition={each.name} State=UP",
-            )
+            remedy = f"scontrol update Partition={each.name} State=UP"
+            yield advice(f"partition {each.name} is for urgent jobs and is not UP", remedy)
 
 
 def kill_wait(case: Case) -> Result:
@@ -179,20 +175,16 @@ def exempt_time(case: Case) -> Result | None:
 
 def requeue(case: Case) -> Result:
     if case.site.setting("JobRequeue") == "0" and not case.config.candidates.allow_cancel:
-        return fault(
-            "JobRequeue=0: jobs cannot be requeued unless they say --requeue, so hardly any may leave",
-            "JobRequeue=1 in slurm.conf, or have users submit with --requeue",
-        )
+        remedy = "JobRequeue=1 in slurm.conf, or have users submit with --requeue"
+        return fault("JobRequeue=0: jobs cannot be requeued unless they say --requeue, so hardly any may leave", remedy)
     return ok("jobs are requeued by default (JobRequeue=1)")
 
 
 def nodes(case: Case) -> Result:
     usable = sum(each.available for each in case.site.nodes)
     if not usable:
-        return fault(
-            f"none of {len(case.site.nodes)} nodes takes jobs",
-            "sinfo -R says why; start slurmd, or scontrol update NodeName=... State=RESUME",
-        )
+        remedy = "sinfo -R says why; start slurmd, or scontrol update NodeName=... State=RESUME"
+        return fault(f"none of {len(case.site.nodes)} nodes takes jobs", remedy)
     return ok(
         f"{usable:,} of {len(case.site.nodes):,} take jobs, in {_counted(len(case.site.partitions), 'partition')}"
     )

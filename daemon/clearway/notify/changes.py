@@ -125,6 +125,7 @@ def _notice(kind: NoticeKind, channel: Channel, e: Operation, p: Preemption, at:
 def _job_facts(e: Operation, p: Preemption, at: datetime) -> dict[str, str]:
     fate = _fate(p)
     then, how = _FATES[fate]
+    why, cause = _why(e)
     return {
         "job_id": p.job.display_id,
         "job_name": p.job.name,
@@ -132,8 +133,8 @@ def _job_facts(e: Operation, p: Preemption, at: datetime) -> dict[str, str]:
         "eviction_id": str(e.eviction_id),
         "at": shown_time(at),
         "deadline": shown_time(e.plan.deadline),
-        "why": _why(e),
-        "cause": _cause(e),
+        "why": why,
+        "cause": cause,
         "what": fate,
         "saved": _saved(p),
         "next": then,
@@ -155,21 +156,17 @@ def _fate(p: Preemption) -> str:
     return PREEMPTED if p.job.can_be_requeued else CANCELLED
 
 
-def _why(e: Operation) -> str:
-    if isinstance(e, Eviction):
-        return f"{_called(e)} needs its nodes"
-    if isinstance(e, Promise):
-        return f"its nodes are promised from {shown_time(e.order.at)} on"
-    return "its nodes are being emptied" if isinstance(e, Drain) else "it goes on on other nodes"
-
-
-def _cause(e: Operation) -> str:
-    """The same without names: a Comment is shown to all who see the job."""
-    if isinstance(e, Eviction):
-        return "for another job" if e.plan.ordinary else "for an urgent job"
-    if isinstance(e, Promise):
-        return "for promised nodes"
-    return "for a drain of its nodes" if isinstance(e, Drain) else "to go on elsewhere"
+def _why(e: Operation) -> tuple[str, str]:
+    """And the same without names: a Comment is shown to all who see the job."""
+    match e:
+        case Eviction():
+            return f"{_called(e)} needs its nodes", "for another job" if e.plan.ordinary else "for an urgent job"
+        case Promise():
+            return f"its nodes are promised from {shown_time(e.order.at)} on", "for promised nodes"
+        case Drain():
+            return "its nodes are being emptied", "for a drain of its nodes"
+        case _:
+            return "it goes on on other nodes", "to go on elsewhere"
 
 
 def _called(e: Eviction) -> str:
