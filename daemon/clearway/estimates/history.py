@@ -101,8 +101,7 @@ class HistoryKeeper:
         self._requeued: tuple[Requeued, ...] | None = None
         self._running: Runs = {}
         # Whole tuples are put in place of others: readers on other threads see one or the other.
-        self._ended: dict[RunKey, tuple[RunRecord, ...]] = {}
-        self._run_times: dict[RunKey, tuple[tuple[RunRecord, ...], RunTimes]] = {}
+        self._ended: dict[RunKey, tuple[tuple[RunRecord, ...], RunTimes]] = {}
 
     def history(self, config: Config) -> History:
         """Everything that planning goes by, as this configuration reads it."""
@@ -165,33 +164,31 @@ class HistoryKeeper:
         self._store.record_runs(ended)
         for record in ended:
             known = self._ended.get(record.key)
-            if known is not None and record not in known:  # a reader may just have read it from the store
-                self._ended[record.key] = (record, *known)[:RUNS_A_KEY]
+            if known is not None and record not in known[0]:  # a reader may just have read it from the store
+                self._ended[record.key] = _with_times((record, *known[0])[:RUNS_A_KEY])
 
     def runs(self, key: RunKey) -> tuple[RunRecord, ...]:
         """The newest runs of a user's application that have ended, newest first."""
-        known = self._ended.get(key)
-        if known is None:
-            if len(self._ended) >= _MOST_KEYS:
-                self._ended, self._run_times = {}, {}
-            known = self._ended[key] = self._store.runs_of(key)
-        return known
+        return self._known(key)[0]
 
     def run_times(self, key: RunKey) -> RunTimes:
         """The same as times."""
-        records = self.runs(key)
-        kept = self._run_times.get(key)
-        if kept is None or kept[0] is not records:
-            kept = records, times_of(records)
-            self._run_times[key] = kept
-        return kept[1]
+        return self._known(key)[1]
+
+    def _known(self, key: RunKey) -> tuple[tuple[RunRecord, ...], RunTimes]:
+        known = self._ended.get(key)
+        if known is None:
+            if len(self._ended) >= _MOST_KEYS:
+                self._ended = {}
+            known = self._ended[key] = _with_times(self._store.runs_of(key))
+        return known
 
     def forget(self) -> None:
         """Read everything again: another daemon may have added to it."""
         self._read = None
         self._restarts = {}
         self._away, self._requeued = frozenset(), None
-        self._running, self._ended, self._run_times = {}, {}, {}
+        self._running, self._ended = {}, {}
 
 
 def checkpoint_record(
@@ -329,14 +326,17 @@ def run_key(job: Job) -> RunKey:
     return RunKey(job.user, application(job, read_claims(job)[0] if "clearway:" in job.comment else None))
 
 
-def times_of(runs: Collection[RunRecord]) -> RunTimes:
-    """How long these lasted."""
+def _times_of(runs: Collection[RunRecord]) -> RunTimes:
     return RunTimes(tuple(each.run_s for each in runs if not each.cut), tuple(each.run_s for each in runs if each.cut))
+
+
+def _with_times(runs: tuple[RunRecord, ...]) -> tuple[tuple[RunRecord, ...], RunTimes]:
+    return runs, _times_of(runs)
 
 
 def advice_on(runs: Collection[RunRecord]) -> Advice | None:
     """What these asked for and took; None when there are none."""
-    return advice(times_of(runs), [each.limit_s for each in runs if each.limit_s is not None])
+    return advice(_times_of(runs), [each.limit_s for each in runs if each.limit_s is not None])
 
 
 def sentence(of: Advice) -> str:
