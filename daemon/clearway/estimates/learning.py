@@ -1,19 +1,14 @@
-"""What earlier checkpoints and restarts teach about the next ones. Pure.
+"""What earlier checkpoints and restarts teach about the next ones (docs/explanation/learning.md). Pure.
 
-Model: what a program saves, and how long that takes, depends on the user, the application and the checkpointer. So
-records are kept by (user, application, checkpointer), the key, and the next checkpoint of a key is expected to take
-a quantile of what its earlier ones took (the value at rank ceil(quantile x n) of the n measured, the largest of them
-while there are few) and a margin. A key without records gets the median over all keys of its checkpointer, each key
-counting once with its own median: the user whose jobs are preempted most often does not decide for the others.
+Records are kept by (user, application, checkpointer), the key. The next checkpoint of a key is expected to take the
+value at rank ceil(quantile x n) of the n measured (the largest while there are few) and a margin. A key without records
+gets the median over all keys of its checkpointer, each counting once with its own median: the user whose jobs are
+preempted most often does not decide for the others.
 
-Seconds were measured on some number of nodes. More nodes take longer by the ratio of the CoSim paper's equation (1)
-for the same MiB on each node, in which the MiB cancel: max(n / Ba, 1 / Bc) / max(n' / Ba, 1 / Bc). Fewer nodes are not
-promised to be quicker: the same data may lie on fewer of them.
+More nodes take longer by the ratio of the CoSim paper's equation (1) for the same MiB on each node, in which the MiB
+cancel: max(n / Ba, 1 / Bc) / max(n' / Ba, 1 / Bc). Fewer are not promised to be quicker: the same data may lie on them.
 
-A key whose last checkpoints all failed is not trusted until one succeeds or some time has passed.
-
-Every answer is the same for every order of the records. Cost: sorting them once, O(n log n); an answer reads the
-records of one key.
+Every answer is the same for every order of the records. Cost: sorting them once, O(n log n).
 """
 
 from collections import Counter, defaultdict

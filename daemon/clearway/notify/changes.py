@@ -9,6 +9,7 @@ What users have written (names of jobs) may be an attack on what shows it: each 
 every such text is bounded. Templates look names up and run nothing (``config.notify.filled``).
 """
 
+import html
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -270,9 +271,7 @@ def as_json(notices: Sequence[Notice], texts: TextsConfig) -> bytes:
 
 def as_slack(notices: Sequence[Notice], texts: TextsConfig) -> bytes:
     """Slack's own escapes (& < >) leave no link, no mention and no markup; for Mattermost see ``_in_chat``."""
-    text = "\n".join(lines(notices, texts, _in_chat))
-    for character, escape in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-        text = text.replace(character, escape)
+    text = html.escape("\n".join(lines(notices, texts, _in_chat)), quote=False)
     return json.dumps({"text": text, "mrkdwn": False, "unfurl_links": False, "unfurl_media": False}).encode()
 
 
