@@ -1,9 +1,10 @@
 """What earlier checkpoints and restarts teach about the next ones (docs/explanation/learning.md). Pure.
 
 Records are kept by (user, application, checkpointer), the key. The next checkpoint of a key is expected to take the
-value at rank ceil(quantile x n) of the n measured (the largest while there are few) and a margin. A key without records
-gets the median over all keys of its checkpointer, each counting once with its own median: the user whose jobs are
-preempted most often does not decide for the others.
+value at rank ceil(quantile x (n + 1)) of the n measured, or the largest of them, and a margin. Where the next is drawn
+as they were, each rank among all n + 1 is equally likely for it, so it takes no longer with that probability, or with
+n / (n + 1) while n is small. A key without records gets the median over all keys of its checkpointer, each counting
+once with its own median: the user whose jobs are preempted most often does not decide for the others.
 
 More nodes take longer by the ratio of the CoSim paper's equation (1) for the same MiB on each node, in which the MiB
 cancel: max(n / Ba, 1 / Bc) / max(n' / Ba, 1 / Bc). Fewer are not promised to be quicker: the same data may lie on them.
@@ -11,6 +12,7 @@ cancel: max(n / Ba, 1 / Bc) / max(n' / Ba, 1 / Bc). Fewer are not promised to be
 Every answer is the same for every order of the records. Cost: sorting them once, O(n log n).
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +26,7 @@ from clearway.model.claims import Claims, Restart
 from clearway.model.cluster import Job
 from clearway.model.operations import Preemption, PreemptionState
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, Key, RestartRecord
-from clearway.walltime.remaining import RunTimes, quantile
+from clearway.walltime.remaining import RunTimes
 
 R = TypeVar("R", CheckpointRecord, RestartRecord)
 LONGEST_APP = 128  # characters of an application's name; Slurm's job names may be longer
@@ -156,10 +158,9 @@ class History:
         return {}
 
     def _upper(self, values: Sequence[float]) -> float:
-        """The configured quantile by nearest rank; the maximum of few."""
-        if len(values) < self.learning.min_samples:
-            return max(values)
-        return quantile(values, self.learning.quantile)
+        """What the next one does not exceed with the configured probability, as far as so few can say."""
+        rank = math.ceil(self.learning.quantile * (len(values) + 1) - 1e-9)
+        return sorted(values)[min(rank, len(values)) - 1]
 
     def _write_s(self, records: Iterable[CheckpointRecord], nodes: int) -> list[float]:
         """Of those that were measured."""
