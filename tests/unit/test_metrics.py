@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from clearway.config.configuration import Config
+from clearway.estimates.history import saved_node_s
 from clearway.model.claims import Restart
 from clearway.model.cluster import Skipped
 from clearway.model.errors import (
@@ -26,7 +27,7 @@ from clearway.model.plan import Obstacle, ObstacleCode, Preemptor
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport, Quarantined, Subject, Waiting
-from clearway.telemetry.metrics import Metrics, saved_node_s
+from clearway.telemetry.metrics import Metrics
 from tests.builders import NOW, ManualClock, after, eviction, job, plan, preemption, snapshot, urgent_job
 
 WALL = datetime(2030, 1, 1, tzinfo=UTC)

@@ -21,7 +21,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from clearway.config.configuration import Config, CostsConfig
-from clearway.estimates.costs import checkpoint_time_s, model_size_mib
+from clearway.estimates.costs import checkpoint_time_s, lost_work_node_s, model_size_mib
 from clearway.estimates.learning import History, Requeued, application, key_of
 from clearway.model.claims import CLOCK_SKEW, CheckpointHow, Claims, SaveReport, read_claims, save_report
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
@@ -235,6 +235,15 @@ def checkpoint_record(
         predicted_size_mib=(chosen.claims and model_size_mib(before.job, chosen.claims, costs)) or None,
         size_mib=told.size_mib if saved else None,
     )
+
+
+def saved_node_s(preemption: Preemption) -> float:
+    """Work (node-seconds) that a kill would have lost when the job was asked to save itself, less what was lost."""
+    if preemption.asked_at is None or preemption.actual_lost_node_s is None:
+        return 0.0
+    job = preemption.job  # as seen when it was chosen: its claims are those of before the asking
+    would_lose = lost_work_node_s(job, read_claims(job)[0], preemption.asked_at)
+    return max(0.0, would_lose - preemption.actual_lost_node_s)
 
 
 def restart_record(job: Job, now: datetime, history: History) -> RestartRecord | None:

@@ -14,20 +14,11 @@ from prometheus_client.exposition import generate_latest
 import clearway
 from clearway.config.configuration import Config, Mode
 from clearway.drain.rolling import newly_skipped, standstill_s
-from clearway.estimates.costs import lost_work_node_s
+from clearway.estimates.history import saved_node_s
 from clearway.model import events
 from clearway.model.claims import CLAIM, read_claims
 from clearway.model.clock import Clock, SystemClock
-from clearway.model.operations import (
-    Drain,
-    Eviction,
-    EvictionState,
-    Operation,
-    Preemption,
-    PreemptionState,
-    Promise,
-    Relocation,
-)
+from clearway.model.operations import Drain, Eviction, EvictionState, Operation, PreemptionState, Promise, Relocation
 from clearway.model.outcome import OutcomeCode
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport
@@ -281,15 +272,6 @@ def _kind_of(error: BaseException, kinds: Mapping[type[BaseException], str]) -> 
 
 def _record(kind: str) -> str:
     return kind if kind in RECORDS else "job"
-
-
-def saved_node_s(preemption: Preemption) -> float:
-    """Work (node-seconds) that a kill would have lost when the job was asked to save itself, less what was lost."""
-    if preemption.asked_at is None or preemption.actual_lost_node_s is None:
-        return 0.0
-    job = preemption.job  # as seen when it was chosen: its claims are those of before the asking
-    would_lose = lost_work_node_s(job, read_claims(job)[0], preemption.asked_at)
-    return max(0.0, would_lose - preemption.actual_lost_node_s)
 
 
 def _cause(operation: Operation) -> tuple[str, str, str]:
