@@ -112,9 +112,8 @@ def switches(case: Case) -> Iterator[Result]:
     elif stopped:
         yield fault(f"no job is made to leave: {stopped}", "look at these nodes, then: clearway resume")
     elif health is not None and health.status == "stale":
-        yield fault(
-            f"no cycle has succeeded for {health.last_cycle_age_s:.0f} s", "journalctl -u clearway -n 50 says why"
-        )
+        what = f"no cycle has succeeded for {health.last_cycle_age_s:.0f} s"
+        yield fault(what, "journalctl -u clearway -n 50 says why")
     elif paused:
         yield advice("it is paused: nothing new is begun", "clearway resume")
     elif health is not None and health.mode != case.config.daemon.mode:
@@ -158,9 +157,8 @@ def tokens(case: Case) -> Result:
     live = [each for each in held.entries if not each.ended(now)]
     if not live:
         ended = "all tokens have ended" if held.entries else "there is no token"
-        return fault(
-            f"{case.config.api.token_file}: {ended}: no one can log in with one", "clearway token NAME --role operator"
-        )
+        remedy = "clearway token NAME --role operator"
+        return fault(f"{case.config.api.token_file}: {ended}: no one can log in with one", remedy)
     soon = [each.identity.name for each in live if each.ended(now + _SOON)]
     if soon:
         remedy = "clearway token NAME --role ROLE for new ones"

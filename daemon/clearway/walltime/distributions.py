@@ -147,37 +147,28 @@ def _truncnormal(stats: Any, unit_s: float, mu: float, variance: float, low: flo
     return stats.truncnorm((low - mu) / deviation, (high - mu) / deviation, loc=mu * unit_s, scale=deviation * unit_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One row of Table 1: how it is made of scipy.stats, the unit in seconds and parameters; those there (hours)."""
-
-    make: Callable[..., Any]
-    paper: Mapping[str, float]
-
-
-FAMILIES: Mapping[str, Family] = {
-    "exponential": Family(lambda stats, unit_s, rate: stats.expon(scale=unit_s / rate), {"rate": 1.0}),
-    "weibull": Family(
-        lambda stats, unit_s, scale, shape: stats.weibull_min(shape, scale=scale * unit_s), {"scale": 1.0, "shape": 0.5}
-    ),
-    "gamma": Family(
-        lambda stats, unit_s, shape, rate: stats.gamma(shape, scale=unit_s / rate), {"shape": 2.0, "rate": 2.0}
-    ),
-    "lognormal": Family(
-        lambda stats, unit_s, mu, sigma: stats.lognorm(sigma, scale=math.exp(mu) * unit_s), {"mu": 3.0, "sigma": 0.5}
-    ),
-    "pareto": Family(
-        lambda stats, unit_s, scale, shape: stats.pareto(shape, scale=scale * unit_s), {"scale": 1.5, "shape": 3.0}
-    ),
-    "truncnormal": Family(_truncnormal, {"mu": 8.0, "variance": 2.0, "low": 1.0, "high": 20.0}),
-    "uniform": Family(
-        lambda stats, unit_s, low, high: stats.uniform(low * unit_s, (high - low) * unit_s), {"low": 1.0, "high": 20.0}
-    ),
-    "beta": Family(lambda stats, unit_s, a, b: stats.beta(a, b, scale=unit_s), {"a": 2.0, "b": 2.0}),
-    "boundedpareto": Family(
-        lambda stats, unit_s, low, high, shape: stats.truncpareto(shape, high / low, scale=low * unit_s),
-        {"low": 1.0, "high": 20.0, "shape": 2.1},
-    ),
+# Table 1: the parameters of each distribution there (hours), and how it is made of scipy.stats.
+FAMILIES: Mapping[str, Mapping[str, float]] = {
+    "exponential": {"rate": 1.0},
+    "weibull": {"scale": 1.0, "shape": 0.5},
+    "gamma": {"shape": 2.0, "rate": 2.0},
+    "lognormal": {"mu": 3.0, "sigma": 0.5},
+    "pareto": {"scale": 1.5, "shape": 3.0},
+    "truncnormal": {"mu": 8.0, "variance": 2.0, "low": 1.0, "high": 20.0},
+    "uniform": {"low": 1.0, "high": 20.0},
+    "beta": {"a": 2.0, "b": 2.0},
+    "boundedpareto": {"low": 1.0, "high": 20.0, "shape": 2.1},
+}
+_MADE: Mapping[str, Callable[..., Any]] = {
+    "exponential": lambda stats, unit_s, rate: stats.expon(scale=unit_s / rate),
+    "weibull": lambda stats, unit_s, scale, shape: stats.weibull_min(shape, scale=scale * unit_s),
+    "gamma": lambda stats, unit_s, shape, rate: stats.gamma(shape, scale=unit_s / rate),
+    "lognormal": lambda stats, unit_s, mu, sigma: stats.lognorm(sigma, scale=math.exp(mu) * unit_s),
+    "pareto": lambda stats, unit_s, scale, shape: stats.pareto(shape, scale=scale * unit_s),
+    "truncnormal": _truncnormal,
+    "uniform": lambda stats, unit_s, low, high: stats.uniform(low * unit_s, (high - low) * unit_s),
+    "beta": lambda stats, unit_s, a, b: stats.beta(a, b, scale=unit_s),
+    "boundedpareto": lambda stats, unit_s, low, high, shape: stats.truncpareto(shape, high / low, scale=low * unit_s),
 }
 _ABOVE_0 = {"rate", "scale", "shape", "sigma", "variance", "a", "b"}
 
@@ -201,13 +192,13 @@ def continuous(name: str, parameters: Mapping[str, float], unit_s: float = 1.0) 
     """One of the nine, its parameters in units of ``unit_s`` seconds. Raises ``WalltimeError``."""
     from scipy import stats  # noqa: PLC0415 - see the module's docstring
 
-    family = FAMILIES.get(name)
-    if family is None:
+    known = FAMILIES.get(name)
+    if known is None:
         raise WalltimeError(f"unknown distribution {name!r:.40}; there are {', '.join(FAMILIES)} and samples:FILE")
-    if set(parameters) != set(family.paper):
-        raise WalltimeError(f"{name} takes {', '.join(f'{key}=' for key in family.paper)} and nothing else")
+    if set(parameters) != set(known):
+        raise WalltimeError(f"{name} takes {', '.join(f'{key}=' for key in known)} and nothing else")
     _check(name, parameters)
-    whole = family.make(stats, unit_s, **parameters)
+    whole = _MADE[name](stats, unit_s, **parameters)
     low, high = (float(bound) for bound in whole.support())
     if not math.isfinite(high):
         high = float(whole.isf(TRUNCATED_AT))

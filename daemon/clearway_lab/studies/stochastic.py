@@ -86,7 +86,7 @@ class StochasticStudy:
 
 
 def of_paper(name: str) -> Continuous:
-    return continuous(name, FAMILIES[name].paper, HOUR_S)
+    return continuous(name, FAMILIES[name], HOUR_S)
 
 
 def study(sweep: Sweep, names: Sequence[str] = tuple(FAMILIES)) -> StochasticStudy:

@@ -37,7 +37,7 @@ def _phi(t: float) -> float:
 @pytest.mark.parametrize("unit_s", [1.0, 3_600.0])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_they_are_those_of_table_1(name: str, unit_s: float) -> None:
-    times = continuous(name, FAMILIES[name].paper, unit_s)
+    times = continuous(name, FAMILIES[name], unit_s)
     inside = np.linspace(times.low, times.high, 9)[1:-1]
     formula = (UNBOUNDED_CDF | BOUNDED_CDF)[name]
     scale = 1 - TRUNCATED_AT if name in UNBOUNDED_CDF else 1
@@ -49,7 +49,7 @@ def test_they_are_those_of_table_1(name: str, unit_s: float) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_mean_is_that_of_the_truncated_distribution(name: str) -> None:
-    times = continuous(name, FAMILIES[name].paper)
+    times = continuous(name, FAMILIES[name])
     shares = (np.arange(2_000_000) + 0.5) / 2_000_000
     assert times.mean == pytest.approx(float(times.quantile(shares).mean()), rel=1e-4)
     if name in MEANS:
@@ -58,7 +58,7 @@ def test_the_mean_is_that_of_the_truncated_distribution(name: str) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_same_seed_draws_the_same(name: str) -> None:
-    times = continuous(name, FAMILIES[name].paper)
+    times = continuous(name, FAMILIES[name])
     drawn = sample(times, 5_000, seed=3)
     assert (drawn == sample(times, 5_000, seed=3)).all()
     assert (drawn != sample(times, 5_000, seed=4)).any()
@@ -112,7 +112,7 @@ def test_impossible_discrete_distributions_are_refused(values: list[float], shar
 
 @pytest.mark.parametrize("name", ["exponential", "weibull", "gamma", "lognormal", "pareto"])
 def test_a_fit_finds_what_the_samples_were_drawn_from(name: str) -> None:
-    paper = FAMILIES[name].paper
+    paper = FAMILIES[name]
     drawn = sample(continuous(name, paper), 4_000, seed=5)
     found = {fit.name: fit for fit in fits(drawn)}[name]
     assert found.parameters == pytest.approx(dict(paper), rel=0.06)
