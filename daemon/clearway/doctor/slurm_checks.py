@@ -126,20 +126,15 @@ def kill_wait(case: Case) -> Result:
     site, allowance_s = case.site, case.config.execution.kill_allowance
     wait_s, epilog = site.seconds("KillWait"), site.setting("Epilog")
     needed_s = wait_s + START_S
-    told = f"KillWait {format_duration(wait_s)}"
-    better = format_duration(round(needed_s + 3))
+    told, allowed = f"KillWait {format_duration(wait_s)}", format_duration(allowance_s)
     if allowance_s < needed_s:
-        return fault(
-            f"execution.kill_allowance is {format_duration(allowance_s)}, shorter than {told} and the start "
-            "of the next job: urgent jobs start late",
-            f'[execution] kill_allowance = "{better}"' + (", and the time of the epilog" if epilog else ""),
-        )
+        what = f"execution.kill_allowance is {allowed}, shorter than {told} and the start of the next job"
+        better = f'[execution] kill_allowance = "{format_duration(round(needed_s + 3))}"'
+        return fault(f"{what}: urgent jobs start late", better + (", and the time of the epilog" if epilog else ""))
     if epilog and allowance_s < needed_s + START_S:
-        return advice(
-            f"kill_allowance {format_duration(allowance_s)}: {told} leaves no time for the epilog {epilog}",
-            "add the time that the epilog takes to execution.kill_allowance",
-        )
-    return ok(f"{told}{', an epilog' if epilog else ''}: kill_allowance {format_duration(allowance_s)} suffices")
+        remedy = "add the time that the epilog takes to execution.kill_allowance"
+        return advice(f"kill_allowance {allowed}: {told} leaves no time for the epilog {epilog}", remedy)
+    return ok(f"{told}{', an epilog' if epilog else ''}: kill_allowance {allowed} suffices")
 
 
 def own_preemption(case: Case) -> Result:
@@ -164,13 +159,11 @@ def exempt_time(case: Case) -> Result | None:
     exempt_s = site.seconds("PreemptExemptTime")
     if not exempt_s:
         return None
+    exempt = format_duration(exempt_s)
     if min_runtime_s < exempt_s:
-        return advice(
-            f"Slurm spares jobs for {format_duration(exempt_s)} (PreemptExemptTime), Clearway for "
-            f"{format_duration(min_runtime_s)}",
-            f'[candidates] min_runtime = "{format_duration(exempt_s)}", if users count on it',
-        )
-    return ok(f"PreemptExemptTime {format_duration(exempt_s)} is kept (candidates.min_runtime)")
+        remedy, ours = f'[candidates] min_runtime = "{exempt}", if users count on it', format_duration(min_runtime_s)
+        return advice(f"Slurm spares jobs for {exempt} (PreemptExemptTime), Clearway for {ours}", remedy)
+    return ok(f"PreemptExemptTime {exempt} is kept (candidates.min_runtime)")
 
 
 def requeue(case: Case) -> Result:
