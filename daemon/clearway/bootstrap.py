@@ -53,8 +53,7 @@ from clearway.slurm.base import SlurmBackend
 from clearway.slurm.identity import SlurmIdentity
 from clearway.slurm.job_notes import open_notes
 from clearway.store.repository import SqlStore
-from clearway.telemetry.log import get_logger
-from clearway.telemetry.log_lines import LogLines
+from clearway.telemetry.log import LogLines, get_logger
 from clearway.telemetry.metrics import Metrics
 from clearway.telemetry.report import CaseKeeper
 
