@@ -32,6 +32,10 @@ R = TypeVar("R", CheckpointRecord, RestartRecord)
 LONGEST_APP = 128  # characters of an application's name; Slurm's job names may be longer
 
 
+def _no_run_times(_user: str, _app: str) -> RunTimes:
+    return RunTimes()
+
+
 class Requeued(NamedTuple):
     """A preemptee that came back: its nodes, and how long it was off nodes."""
 
@@ -69,7 +73,7 @@ class History:
     learning: LearningConfig = field(default_factory=LearningConfig)
     costs: CostsConfig = field(default_factory=CostsConfig)
     requeued: tuple[Requeued, ...] = ()  # preemptees that came back, newest first
-    run_times: Callable[[str, str], RunTimes] = field(default=lambda _user, _app: RunTimes(), repr=False, compare=False)
+    run_times: Callable[[str, str], RunTimes] = field(default=_no_run_times, repr=False, compare=False)
     """How long the runs of a user's application lasted."""
 
     def estimate(self, user: str, app: str, checkpointer: str, nodes: int) -> LearnedEstimate | None:
