@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from clearway.api.tokens import NAME, Tokens, new_token
+from clearway.bootstrap import must_exist, open_store
 from clearway.cli import asker, options, render
 from clearway.config.configuration import Config, parse_config
 from clearway.doctor.first_configuration import first_configuration
@@ -19,7 +21,9 @@ from clearway.model.audit import Audited, AuditKind
 from clearway.model.errors import ClearwayError, ConfigError
 from clearway.model.requests import Role
 from clearway.slurm.site_facts import Site, SiteFacts
+from clearway.store import backup as backups
 from clearway.store.database import Database, open_database
+from clearway.store.verification import faults
 
 _BLOCK_MIB = 8
 _MOST_MIB, _MOST_S = 1_024, 10.0
@@ -103,15 +107,13 @@ def _write_configuration(file: Path, text: str) -> None:
 _LONGEST = timedelta(days=3_660)
 
 
-def make_token(
+def token(
     name: Annotated[str, typer.Argument(help="Name of the person or program; a user's own name for a user.")],
     role: Annotated[Role, typer.Option(help="What the token may do; each role includes those before it.")],
     valid: Annotated[str, typer.Option(help="How long it is good (90d, 12h), at most ten years; 0: for ever.")] = "90d",
     config: options.ConfigOption = options.DEFAULT_CONFIG,
 ) -> None:
     """Make a token, add its hash to the token file, and print it once; `systemctl reload clearway` takes it over."""
-    from clearway.api.tokens import NAME, Tokens, new_token  # noqa: PLC0415 - the other commands start quicker without
-
     settings = options.configuration(config)
     if not NAME.fullmatch(name):
         raise typer.BadParameter("a name has letters, digits and ._@- alone, 64 at most")
@@ -120,10 +122,10 @@ def make_token(
         file = _token_file(settings)
         if file.exists():
             Tokens(file)  # refuses a file that the daemon would refuse
-        token, entry = new_token(name, role, end)
+        secret, entry = new_token(name, role, end)
         _record_token(settings, entry.line.rpartition(" ")[0])
         _append_line(file, entry.line)
-    print(token)
+    print(secret)
     until = "does not end" if end is None else f"ends {end:%Y-%m-%d %H:%M} UTC"
     print(f"clearway: {file}: {name}, role {role.value}, {until}; the token is shown only now", file=sys.stderr)
 
@@ -143,8 +145,6 @@ def _token_file(settings: Config) -> Path:
 
 def _record_token(settings: Config, what: str) -> None:
     """Before there is a database nothing can be recorded; the daemon's start will name the token all the same."""
-    from clearway.bootstrap import open_store  # noqa: PLC0415 - see above
-
     try:
         opened = open_store(settings)
     except ConfigError:
@@ -175,8 +175,6 @@ def backup(
     config: options.ConfigOption = options.DEFAULT_CONFIG,
 ) -> None:
     """Write the whole database to a file, while the daemon may be running."""
-    from clearway.store import backup as backups  # noqa: PLC0415 - the other commands start quicker without
-
     with options.errors(), _database(config) as database:
         made = backups.write(database, file, datetime.now(UTC))
     print(f"{file}: {sum(made.rows.values())} rows, schema {made.revision}, SHA-256 {made.sha256}")
@@ -187,9 +185,6 @@ def verify(
     config: options.ConfigOption = options.DEFAULT_CONFIG,
 ) -> None:
     """Check the database, or a backup: schema, references, documents, audit trail. Tells what is wrong."""
-    from clearway.store import backup as backups  # noqa: PLC0415 - as above
-    from clearway.store.verification import faults  # noqa: PLC0415
-
     with options.errors():
         if file is None:
             with _database(config) as database:
@@ -213,8 +208,6 @@ def restore(
     config: options.ConfigOption = options.DEFAULT_CONFIG,
 ) -> None:
     """Replace the database by a backup, and pause; refused while a daemon leads. What it held is written to a file."""
-    from clearway.store import backup as backups  # noqa: PLC0415 - as above
-
     with options.errors(), _opened(options.configuration(config).store.url) as database:
         replaced = backups.restore(database, file, datetime.now(UTC), actor=asker.actor(), force=force)
     if replaced is not None:
@@ -226,8 +219,6 @@ def restore(
 def _database(config: Path) -> Iterator[Database]:
     """The configured database as it is, without a migration."""
     url = options.configuration(config).store.url
-    from clearway.bootstrap import must_exist  # noqa: PLC0415 - as above
-
     must_exist(url)
     with _opened(url) as database:
         yield database

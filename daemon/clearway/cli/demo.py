@@ -26,7 +26,7 @@ from clearway.api.tokens import Tokens, new_token
 from clearway.api.views import plan_view
 from clearway.cli import render
 from clearway.cli.asker import actor
-from clearway.cli.eviction_view import curve_table, verdict_table
+from clearway.cli.evictions import curve_table, verdict_table
 from clearway.config.configuration import Mode
 from clearway.eligibility.authorization import user_of
 from clearway.model.clock import ScaledClock

@@ -37,7 +37,6 @@ _ENDS_OF_STORY = {
 }
 
 
-@options.with_options
 def job(
     job_id: Annotated[str, typer.Argument(help=f"{_JOB[:1].upper()}{_JOB[1:]}.", metavar="ID")],
     site: options.Site,
@@ -177,7 +176,6 @@ def _happened(p: PreemptionView) -> list[str]:
     return told
 
 
-@options.with_options
 def preview(
     context: typer.Context,
     script: Annotated[Path, typer.Option(help="Batch script whose #SBATCH lines are read.", metavar="FILE")],
@@ -253,7 +251,6 @@ def _start(plan: WholePlanView, budget: str) -> Iterator[RenderableType]:
         yield from ("", render.listing(plan.chosen.actions, columns))
 
 
-@options.with_options
 def try_saving(
     job_id: Annotated[str, typer.Argument(help=f"{_JOB[:1].upper()}{_JOB[1:]}.", metavar="ID")],
     site: options.Site,

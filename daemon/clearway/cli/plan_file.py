@@ -38,7 +38,7 @@ from clearway.cli.problem_fields import (
     key,
     shown,
 )
-from clearway.cli.render import console, picked, print_json, table
+from clearway.cli.render import console, print_json, table
 from clearway.config import plugins
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, ProblemFileError
@@ -48,6 +48,7 @@ from clearway.planning.base import Planner
 
 LARGEST_FILE_BYTES = 64 * 2**20
 MOST_STEPS = 100_000
+_OF_A_POINT = ("max_delay_s", "feasible", "lost_work_node_s", "checkpoint_s", "nodes_freed")
 
 
 def read_problem(path: Path) -> EvictionProblem:
@@ -259,9 +260,9 @@ def curve_to_json(curve: Curve, *, proof: bool = False) -> dict[str, Any]:
 
 def _point_to_json(point: CurvePoint) -> dict[str, Any]:
     return {
-        **picked(point, "max_delay_s", "feasible", "lost_work_node_s", "checkpoint_s", "nodes_freed"),
+        **{name: getattr(point, name) for name in _OF_A_POINT},
         **({"return_node_s": point.return_node_s} if point.return_node_s else {}),
-        "actions": [picked(planned, "job_id", "action") for planned in point.actions],
+        "actions": [{"job_id": planned.job_id, "action": planned.action} for planned in point.actions],
     }
 
 

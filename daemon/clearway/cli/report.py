@@ -18,7 +18,6 @@ class ReportOutput(StrEnum):
     HTML = "html"
 
 
-@options.with_options
 def report(
     since: Annotated[str, typer.Option(help="How far to look back, such as 7d or 12h.")] = "7d",
     output: Annotated[ReportOutput, typer.Option("--output", "-o", help="Output format.")] = ReportOutput.TABLE,

@@ -15,7 +15,7 @@ from rich.console import Group
 from rich.text import Text
 
 from clearway.cli import options, render
-from clearway.cli.options import BAD_INPUT, DEFAULT_CONFIG, Output, OutputOption, commands, errors, with_options
+from clearway.cli.options import BAD_INPUT, DEFAULT_CONFIG, CommandGroup, Output, OutputOption, errors
 from clearway.config.configuration import load_config
 from clearway.estimates.run_times import RunKey
 from clearway.model.durations import format_duration
@@ -117,7 +117,7 @@ def _asked(kind: str, rest: str, optional: str = "") -> dict[str, str]:
     return found
 
 
-walltime_app = commands("How long to ask for: walltime requests for jobs of unknown length.")
+walltime_app = CommandGroup("How long to ask for: walltime requests for jobs of unknown length.")
 
 MOST_CHUNKS = 200_000
 """More take hundreds of MiB; a larger epsilon or fewer --chunks is the way out."""
@@ -200,7 +200,6 @@ class SequenceOptions:
 
 
 @walltime_app.command("plan")
-@with_options
 def plan_requests(asked: SequenceOptions, output: OutputOption = Output.TABLE) -> None:
     """The sequence of walltime requests, and of checkpoints, of least expected cost."""
     with errors(BAD_INPUT, "walltime plan: "):
@@ -262,7 +261,6 @@ def _plot(times: Distribution, ends: Floats) -> Group:
     return Group(*lines)
 
 
-@options.with_options
 def advice(
     name: Annotated[str, typer.Option(help="The application as the job calls it, else the job's name.")],
     user: Annotated[str | None, typer.Option(help="User of the jobs; default: you.")] = None,

@@ -19,7 +19,7 @@ from typing import Annotated
 import typer
 
 from clearway.cli import render
-from clearway.cli.options import BAD_INPUT, FAILED, Output, OutputOption, complain, errors, with_options
+from clearway.cli.options import BAD_INPUT, FAILED, Output, OutputOption, complain, errors
 from clearway.cli.walltime import SequenceOptions, read_distribution
 from clearway.model.durations import format_duration
 from clearway.model.errors import SlurmError, WalltimeError
@@ -45,7 +45,6 @@ ChainsOption = Annotated[
 ]
 
 
-@with_options
 def submit(
     sbatch: Annotated[list[str], typer.Argument(help="Arguments of sbatch, after --: its options and the script.")],
     asked: SequenceOptions,
