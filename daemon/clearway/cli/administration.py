@@ -20,7 +20,7 @@ from clearway.doctor.first_configuration import first_configuration
 from clearway.model.audit import Audited, AuditKind
 from clearway.model.errors import ClearwayError, ConfigError
 from clearway.model.requests import Role
-from clearway.slurm.site_facts import Site, SiteFacts
+from clearway.slurm.site_facts import Site
 from clearway.store import backup as backups
 from clearway.store.database import Database, open_database
 from clearway.store.verification import faults
@@ -52,7 +52,9 @@ def init(
         if file is not None and file.exists() and not replace:
             raise ClearwayError(f"{file} exists; --replace writes over it")
         site = Site(str(conf) if conf else None).read()
-        _check_known(urgent, site)
+        known = {each.name for each in (*site.partitions, *(site.qos or ()))}
+        if urgent and urgent not in known:
+            raise ClearwayError(f"Slurm has no partition and no QoS {urgent}; it has {', '.join(sorted(known))}")
         mib_s = bandwidth_mib_s(measure) if measure else None
         text = first_configuration(site, state=str(state), conf=str(conf or ""), urgent=urgent, mib_s=mib_s)
         config = parse_config(text, str(file or "the first configuration"))
@@ -60,19 +62,9 @@ def init(
             print(text, end="")
         else:
             _write_configuration(file, text)
-            print(_next_steps(file, config))
-
-
-def _check_known(urgent: str, site: SiteFacts) -> None:
-    known = {each.name for each in site.partitions} | {each.name for each in site.qos or ()}
-    if urgent and urgent not in known:
-        raise ClearwayError(f"Slurm has no partition and no QoS {urgent}; it has {', '.join(sorted(known))}")
-
-
-def _next_steps(file: Path, config: Config) -> str:
-    rule = config.preemptors[0] if config.preemptors else None
-    what = f"{(rule.partition or rule.qos)[0]} is urgent" if rule else "no rule for urgent jobs yet: edit it"
-    return f"{file}: observe mode, {what}\nNext: clearway check-config {file} && clearway doctor -c {file}"
+            rule = config.preemptors[0] if config.preemptors else None
+            what = f"{(rule.partition or rule.qos)[0]} is urgent" if rule else "no rule for urgent jobs yet: edit it"
+            print(f"{file}: observe mode, {what}\nNext: clearway check-config {file} && clearway doctor -c {file}")
 
 
 def bandwidth_mib_s(folder: Path) -> float:
@@ -117,9 +109,14 @@ def token(
     settings = options.configuration(config)
     if not NAME.fullmatch(name):
         raise typer.BadParameter("a name has letters, digits and ._@- alone, 64 at most")
-    end = _end_of_token(valid, datetime.now(UTC).replace(microsecond=0))
+    lasts = timedelta(seconds=options.duration_s(valid))
+    if lasts > _LONGEST:
+        raise typer.BadParameter("a token is good for ten years at most; 0: for ever")
+    end = datetime.now(UTC).replace(microsecond=0) + lasts if lasts else None
     with options.errors():
-        file = _token_file(settings)
+        file = settings.api.token_file
+        if file is None:
+            raise ConfigError("the configuration names no api.token_file")
         if file.exists():
             Tokens(file)  # refuses a file that the daemon would refuse
         secret, entry = new_token(name, role, end)
@@ -128,19 +125,6 @@ def token(
     print(secret)
     until = "does not end" if end is None else f"ends {end:%Y-%m-%d %H:%M} UTC"
     print(f"clearway: {file}: {name}, role {role.value}, {until}; the token is shown only now", file=sys.stderr)
-
-
-def _end_of_token(valid: str, now: datetime) -> datetime | None:
-    lasts = timedelta(seconds=options.duration_s(valid))
-    if lasts > _LONGEST:
-        raise typer.BadParameter("a token is good for ten years at most; 0: for ever")
-    return now + lasts if lasts else None
-
-
-def _token_file(settings: Config) -> Path:
-    if settings.api.token_file is None:
-        raise ConfigError("the configuration names no api.token_file")
-    return settings.api.token_file
 
 
 def _record_token(settings: Config, what: str) -> None:

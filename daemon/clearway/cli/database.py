@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 
 from clearway.api import report_schemas, schemas, views
 from clearway.api.plan_schemas import ExplanationView, VerdictView
@@ -24,7 +25,7 @@ from clearway.eligibility.under_way import under_way_by
 from clearway.estimates.history import read_history
 from clearway.estimates.run_times import RunKey
 from clearway.execution.lifecycle import not_ours_to_drain
-from clearway.model.audit import AuditKind, AuditRow
+from clearway.model.audit import AuditKind
 from clearway.model.clock import SystemClock
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError, DrainError
@@ -82,15 +83,14 @@ class Database:
 
     def steps(self, eviction_id: int) -> schemas.StepList:
         self.store.eviction(eviction_id)  # raises where there is none
-        steps = (schemas.StepView.model_validate(step) for step in self.store.steps(eviction_id))
-        return schemas.StepList(items=tuple(steps))
+        steps = self.store.steps(eviction_id)
+        return schemas.StepList(items=tuple(schemas.StepView.model_validate(step) for step in steps))
 
     def explanation(self, eviction_id: int) -> ExplanationView:
         found, explained = self.store.eviction(eviction_id), self.store.explanation(eviction_id)
         if explained is None:
-            raise ClearwayError(
-                f"eviction {eviction_id} is not explained yet: the daemon explains plans between its cycles"
-            )
+            why = "the daemon explains plans between its cycles"
+            raise ClearwayError(f"eviction {eviction_id} is not explained yet: {why}")
         return views.explanation_view(eviction_id, found.plan, explained)
 
     def leaders(self, limit: int) -> schemas.LeaderList:
@@ -119,19 +119,15 @@ class Database:
         return views.rolling_view(found)
 
     def audit(self, limit: int, kind: AuditKind | None, actor: str | None) -> tuple[report_schemas.AuditView, ...]:
-        found: list[report_schemas.AuditView] = []
-        for row in self._trail():
-            document = row.document()
-            if (kind is None or document.get("kind") == kind) and (actor is None or document.get("actor") == actor):
-                found.append(report_schemas.audit_view(row))
-                if len(found) == limit:
-                    break
-        return tuple(found)
+        return tuple(islice(self._entries({"kind": kind, "actor": actor}), limit))
 
-    def _trail(self) -> Iterator[AuditRow]:
+    def _entries(self, wanted: dict[str, str | None]) -> Iterator[report_schemas.AuditView]:
         before: int | None = None
         while page := self.store.audit_trail(limit=_PAGE, before=before):
-            yield from page
+            for row in page:
+                document = row.document()
+                if all(value is None or document.get(name) == value for name, value in wanted.items()):
+                    yield report_schemas.audit_view(row)
             before = page[-1].sequence
 
     def audit_check(self) -> report_schemas.AuditCheckView:
@@ -142,8 +138,7 @@ class Database:
 
     def drain_what_if(self, wish: DrainRequest) -> schemas.WhatIfView:
         order, context = self._order(wish)
-        why = not_ours_to_drain(order.nodes, context.snapshot)
-        if why:
+        if why := not_ours_to_drain(order.nodes, context.snapshot):
             raise DrainError(why)
         return views.what_if_view(asker.now(), plan_drain(order, context, open_planner(self.config)))
 

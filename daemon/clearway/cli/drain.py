@@ -2,13 +2,14 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, NoReturn
 
 import typer
 from pydantic import BaseModel
+from rich.console import RenderableType
 
 from clearway.api.schemas import EvictionView, RequestView, RollingView, RollingWhatIf
 from clearway.cli import asker, options, render
@@ -109,15 +110,13 @@ def _dry_run(wish: DrainRequest | MoveKind, look: options.Look) -> NoReturn:
 
 
 def _show_batches(found: RollingWhatIf, output: str) -> None:
-    columns: render.Columns = {
-        ">batch": lambda numbered: numbered[0],
-        "nodes": lambda numbered: numbered[1].nodes,
-        ">jobs": lambda numbered: numbered[1].jobs,
-        ">saving takes": lambda numbered: format_duration(numbered[1].checkpoint_s),
-    }
-    made = render.listing(enumerate(found.batches, 1), columns) if found.batches else "No node could be emptied."
+    made = render.table(">batch", "nodes", ">jobs", ">saving takes")
+    for number, batch in enumerate(found.batches, 1):
+        made.add_row(number, batch.nodes, batch.jobs, format_duration(batch.checkpoint_s))
     skipped = [f"Skipped: {name}: {why}." for name, why in found.skipped.items()]
-    render.answer(found, output, lambda: render.page([made, *skipped]))
+    render.answer(
+        found, output, lambda: render.page([made if found.batches else "No node could be emptied.", *skipped])
+    )
 
 
 Ended = tuple[EvictionView | RollingView, bool]  # what has ended, and whether as it was wanted
@@ -182,8 +181,6 @@ def list_rolling(
     look: options.Look = options.LOOKING,
 ) -> None:
     """List rolling drains, newest first."""
-    with options.source(look.site) as asked:
-        found = asked.rolling_drains(limit)
     columns: render.Columns = {
         ">no.": lambda each: each.rolling_id,
         "state": lambda each: each.state.value,
@@ -193,7 +190,7 @@ def list_rolling(
         "turns": turns,
         "outcome": lambda each: each.outcome,
     }
-    render.answer_list(found, look.output, columns)
+    look.show(lambda asked: asked.rolling_drains(limit), lambda found: render.listed(found.items, columns))
 
 
 def turns(rolling: RollingView) -> str:
@@ -204,28 +201,21 @@ def turns(rolling: RollingView) -> str:
 @rolling_app.command("show")
 def show_rolling(rolling_id: RollingId, watch: options.WatchOption = False, *, look: options.Look) -> None:
     """One rolling drain: the turn of each node, and why nodes were skipped."""
+    look.show(lambda asked: asked.rolling_drain(rolling_id), lambda found: render.page(_told(found)), watch=watch)
 
-    def shown() -> None:
-        with options.source(look.site) as asked:
-            found = asked.rolling_drain(rolling_id)
-        reason = f": {found.reason}" if found.reason else ""
-        head = (
-            f"Rolling drain {found.rolling_id} of {len(found.turns)} node(s), {found.at_once} at once, "
-            f"for {found.actor}{reason}; ordered {render.when(found.created_at)}."
-        )
-        alike: defaultdict[tuple[TurnState, str, int | None], list[str]] = defaultdict(list)
-        for turn in found.turns:
-            alike[turn.state, turn.note, turn.drain_id].append(turn.node)
-        columns: render.Columns = {
-            "nodes": lambda group: compress(group[1]),
-            "turn": lambda group: group[0][0].value,
-            ">drain": lambda group: group[0][2] or "",
-            "why": lambda group: group[0][1],
-        }
-        standing = f"{found.state.value}: {turns(found)}. {found.outcome}"
-        render.answer(found, look.output, lambda: render.page([head, standing, render.listing(alike.items(), columns)]))
 
-    options.watched(shown, watch=watch)
+def _told(found: RollingView) -> Iterator[RenderableType]:
+    reason = f": {found.reason}" if found.reason else ""
+    nodes = f"{len(found.turns)} node(s), {found.at_once} at once, for {found.actor}{reason}"
+    yield f"Rolling drain {found.rolling_id} of {nodes}; ordered {render.when(found.created_at)}."
+    yield f"{found.state.value}: {turns(found)}. {found.outcome}"
+    alike: defaultdict[tuple[TurnState, str, int | None], list[str]] = defaultdict(list)
+    for turn in found.turns:
+        alike[turn.state, turn.note, turn.drain_id].append(turn.node)
+    made = render.table("nodes", "turn", ">drain", "why")
+    for (state, note, drain_id), names in alike.items():
+        made.add_row(compress(names), state.value, drain_id or "", note)
+    yield made
 
 
 @rolling_app.command("cancel")
@@ -280,8 +270,6 @@ def promises(
     look: options.Look = options.LOOKING,
 ) -> None:
     """List promised nodes, newest first; `clearway evictions show NUMBER` has more of each."""
-    with options.source(look.site) as asked:
-        found = asked.promises(limit)
     columns: render.Columns = {
         ">no.": lambda e: e.eviction_id,
         "state": lambda e: e.state.value,
@@ -297,4 +285,4 @@ def promises(
     if render.console(look.output).width < render.NARROW:  # then what a user of the nodes needs
         columns["from"] = lambda e: render.minute(e.promise.at)
         del columns["users"], columns["by"], columns["on"]
-    render.answer_list(found, look.output, columns)
+    look.show(lambda asked: asked.promises(limit), lambda found: render.listed(found.items, columns))

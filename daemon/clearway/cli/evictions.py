@@ -37,14 +37,12 @@ def list_evictions(
     look: options.Look = options.LOOKING,
 ) -> None:
     """List evictions, newest first."""
-
-    def shown() -> None:
-        with options.source(look.site) as asked:
-            found = asked.evictions(None if which.value == "all" else which.value, limit)
-        made = summaries(found.items, look.output) if found.items else "There are none."
-        render.answer(found, look.output, lambda: made)
-
-    options.watched(shown, watch=watch)
+    state = None if which.value == "all" else which.value
+    look.show(
+        lambda asked: asked.evictions(state, limit),
+        lambda found: summaries(found.items, look.output) if found.items else "There are none.",
+        watch=watch,
+    )
 
 
 @evictions_app.command("show")
@@ -77,9 +75,7 @@ def verdicts(eviction_id: options.EvictionId, look: options.Look = options.LOOKI
 @evictions_app.command()
 def steps(eviction_id: options.EvictionId, look: options.Look = options.LOOKING) -> None:
     """Everything that was done or noticed, in order."""
-    with options.source(look.site) as asked:
-        found = asked.steps(eviction_id)
-    render.answer(found, look.output, lambda: journal(found.items))
+    look.show(lambda asked: asked.steps(eviction_id), lambda found: journal(found.items))
 
 
 @evictions_app.command()

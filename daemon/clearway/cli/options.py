@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from pydantic import BaseModel
+from rich.console import RenderableType
 from typer.core import TyperGroup
 
 from clearway.api.schemas import RequestView
@@ -28,6 +30,7 @@ from clearway.model.requests import RequestKind, RequestResult
 from clearway.store.base import LARGEST_ID
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 F = TypeVar("F", bound=Callable[..., Any])
 # Where a command reads and asks. Every call raises ``ClearwayError`` where there is no answer, or it is a refusal.
 Source = Client | Database
@@ -87,6 +90,16 @@ class Look:
     @property
     def site(self) -> Site:
         return Site(config=self.config, api=self.api)
+
+    def show(self, wanted: Callable[[Source], M], told: Callable[[M], RenderableType], *, watch: bool = False) -> None:
+        """What is wanted, as REST answers it for programs, and as it is told to people."""
+
+        def shown() -> None:
+            with source(self.site) as asked:
+                found = wanted(asked)
+            render.answer(found, self.output, lambda: told(found))
+
+        watched(shown, watch=watch)
 
 
 LOOKING = Look()  # where no option says otherwise

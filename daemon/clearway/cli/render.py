@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -67,9 +67,8 @@ def answer(found: BaseModel, output: str, shown: Callable[[], RenderableType]) -
         console(output).print(shown())
 
 
-def answer_list(found: Any, output: str, columns: Columns) -> None:
-    """An answer of REST that has ``items``."""
-    answer(found, output, lambda: listing(found.items, columns) if found.items else "There are none.")
+def listed(rows: Sequence[Any], columns: Columns) -> RenderableType:
+    return listing(rows, columns) if rows else "There are none."
 
 
 def node_hours(node_s: float | None) -> str:

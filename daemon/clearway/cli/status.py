@@ -158,9 +158,7 @@ def calibration(
     look: options.Look = options.LOOKING,
 ) -> None:
     """Predicted and actual checkpoint times, and the applications that are not asked to save themselves any more."""
-    with options.source(look.site) as asked:
-        found = asked.calibration(limit)
-    answer(found, look.output, lambda: page(_calibrated(found, limit)))
+    look.show(lambda asked: asked.calibration(limit), lambda found: page(_calibrated(found, limit)))
 
 
 def _calibrated(found: CalibrationView, limit: int) -> Iterator[RenderableType]:
@@ -194,8 +192,6 @@ def leaders(
     look: options.Look = options.LOOKING,
 ) -> None:
     """The daemons that have acted on this database, newest first."""
-    with options.source(look.site) as asked:
-        found = asked.leaders(limit)
     columns: Columns = {
         ">epoch": lambda leader: leader.epoch,
         "daemon": lambda leader: leader.owner,
@@ -203,7 +199,7 @@ def leaders(
         "until": lambda leader: when(leader.ended_at),
         "ended": lambda leader: f"{leader.ended or 'leads'}{f' by {leader.ended_by}' if leader.ended_by else ''}",
     }
-    answer(found, look.output, lambda: listing(found.items, columns))
+    look.show(lambda asked: asked.leaders(limit), lambda found: listing(found.items, columns))
 
 
 def takeover(
