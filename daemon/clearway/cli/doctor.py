@@ -59,10 +59,9 @@ def doctor(
         launcher=launcher_path,
         launcher_sum=_sum(),
     )
-    user = asker.user()
-    case = Case(settings, asked, user)
+    case = Case(settings, asked, asker.user())
     found = _document(config, case) if output is options.Output.JSON else _page(config, case, output)
-    raise typer.Exit(options.FAILED if any(each.state is State.FAULT for each in found) else 0)
+    raise typer.Exit(options.FAILED if _faulty(found) else 0)
 
 
 def _sum() -> str:
@@ -73,6 +72,10 @@ def _sum() -> str:
         return ""
 
 
+def _faulty(found: list[Finding]) -> bool:
+    return any(each.state is State.FAULT for each in found)
+
+
 def _document(config: Path, case: Case) -> list[Finding]:
     found = list(examine(case))
     render.print_json(
@@ -80,7 +83,7 @@ def _document(config: Path, case: Case) -> list[Finding]:
             "version": __version__,
             "config": str(config),
             "user": case.user,
-            "good": not any(each.state is State.FAULT for each in found),
+            "good": not _faulty(found),
             "findings": [asdict(each) for each in found],
         }
     )
@@ -99,18 +102,11 @@ def _page(config: Path, case: Case, output: options.Output) -> list[Finding]:
         out.print(_lines(each, out.width, again=again))
         found.append(each)
     count = Counter(each.state for each in found)
-    said = [
-        f"{count[state]} {one if count[state] == 1 else many}"
-        for state, one, many in (
-            (State.FAULT, "fault", "faults"),
-            (State.ADVICE, "to look at", "to look at"),
-            (State.UNTRIED, "not tried", "not tried"),
-        )
-        if count[state]
-    ]
-    style = "bold red" if count[State.FAULT] else "bold green"
-    good = "Everything that must hold holds" if not count[State.FAULT] else "Not ready"
-    out.print(Text(f"\n{good}{': ' if said else '.'}{', '.join(said)}{'.' if said else ''}", style=style))
+    words = {State.FAULT: f"fault{'s' * (count[State.FAULT] != 1)}", State.ADVICE: "to look at"}
+    words |= {State.UNTRIED: "not tried"}
+    said = [f"{count[state]} {word}" for state, word in words.items() if count[state]]
+    good, style = ("Not ready", "bold red") if count[State.FAULT] else ("Everything that must hold holds", "bold green")
+    out.print(Text(f"\n{': '.join([good, *([', '.join(said)] if said else [])])}.", style=style))
     return found
 
 
@@ -118,15 +114,11 @@ def _lines(finding: Finding, width: int, *, again: bool) -> Text:
     word, style = _SHOWN[finding.state]
     left = f"  {word:<5}  {'' if again else finding.check:<13}  "
     room = max(30, width - len(left) - 1)
-    told = textwrap.wrap(render.visible(finding.what), room, break_on_hyphens=False) or [""]
-    made = Text(left[:2])
-    made.append(left[2:7], style=style)
-    made.append(left[7:] + told[0])
-    for line in told[1:]:
-        made.append(f"\n{' ' * len(left)}{line}")
-    for number, line in enumerate(
-        textwrap.wrap(render.visible(finding.remedy), room - 3, break_on_hyphens=False, break_long_words=False)
-    ):
-        made.append(f"\n{' ' * len(left)}")
-        made.append(f"{'-> ' if number == 0 else '   '}{line}", style="cyan")
+    below = f"\n{' ' * len(left)}"
+    told = textwrap.wrap(render.visible(finding.what), room, break_on_hyphens=False)
+    remedy = render.visible(finding.remedy)
+    advised = textwrap.wrap(remedy, room - 3, break_on_hyphens=False, break_long_words=False)
+    made = Text.assemble(left[:2], (left[2:7], style), left[7:], below.join(told))
+    for number, line in enumerate(advised):
+        made.append(below).append(f"{'   ' if number else '-> '}{line}", style="cyan")
     return made

@@ -69,8 +69,7 @@ def explain(error: ErrorDetails) -> str:
             return f"{field}: must hold at most {error['ctx']['max_length']}"
     if place and place[-1] == KEY:
         return f"{_path(place[:-2])}: a key must be {TEXT}, not {shown(error['input'])}"
-    wanted = _wanted(place)
-    return f"{field}: must be {wanted}, not {shown(error['input'])}"
+    return f"{field}: must be {_wanted(place)}, not {shown(error['input'])}"
 
 
 def _wanted(place: Sequence[int | str]) -> str:

@@ -88,15 +88,22 @@ def status(
         rows.append(row)
     if output is Output.JSON:
         render.print_json(rows)
+    elif not rows:
+        print(f"no chains in {render.visible(str(where))}")
     else:
-        _show(rows, where)
+        columns: render.Columns = {
+            "chain": lambda row: row["chain"],
+            ">job": lambda row: row["job_id"] or "-",
+            "state": lambda row: row["state"],
+            ">request": lambda row: "-" if row["request"] is None else f"{row['request']} of {row['requests']}",
+            ">asks for": lambda row: "-" if row["asked_s"] is None else format_duration(row["asked_s"]),
+            ">work saved": lambda row: "-" if row["saved_s"] is None else format_duration(row["saved_s"]),
+        }
+        render.console().print(render.listing(rows, columns))
 
 
 def _check_arguments(sbatch: Sequence[str]) -> None:
-    """Refuse arguments that a chain sets itself, and arrays.
-
-    Raises ``WalltimeError``: with the argument, and where it stands.
-    """
+    """Raises ``WalltimeError``: an argument that a chain sets itself, or an array, and where it stands."""
     for argument in sbatch:
         if _OURS.match(argument):
             raise WalltimeError(f"{argument}: a chain sets its own time limits, requeues, and is no array")
@@ -160,11 +167,8 @@ def _submit(folder: Path, planned: SequencePlan, sbatch: Sequence[str]) -> None:
         shutil.rmtree(folder)  # sbatch has said why
         raise typer.Exit(done.returncode or FAILED)
     (folder / "job").write_text(f"{job}\n")
-    requests = len(planned.sequence)
-    print(
-        f"job {job}: the first of {requests} request{'s' * (requests != 1)}, "
-        f"{format_duration(planned.sequence[0].request_s)}; chain {render.visible(folder.name)}"
-    )
+    first = f"the first of {render.counted(len(planned.sequence), 'request')}"
+    print(f"job {job}: {first}, {format_duration(planned.sequence[0].request_s)}; chain {render.visible(folder.name)}")
 
 
 def _queue() -> dict[str, SlurmView] | None:
@@ -182,22 +186,3 @@ def _text(file: Path) -> str:
         return file.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
-
-
-def _show(rows: Sequence[dict[str, object]], where: Path) -> None:
-    if not rows:
-        print(f"no chains in {render.visible(str(where))}")
-        return
-    columns: render.Columns = {
-        "chain": lambda row: row["chain"],
-        ">job": lambda row: row["job_id"] or "-",
-        "state": lambda row: row["state"],
-        ">request": lambda row: "-" if row["request"] is None else f"{row['request']} of {row['requests']}",
-        ">asks for": lambda row: _duration(row["asked_s"]),
-        ">work saved": lambda row: _duration(row["saved_s"]),
-    }
-    render.console().print(render.listing(rows, columns))
-
-
-def _duration(seconds: object) -> str:
-    return format_duration(seconds) if isinstance(seconds, float) else "-"
