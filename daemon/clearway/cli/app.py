@@ -11,7 +11,7 @@ import typer
 
 from clearway import __version__, bootstrap
 from clearway.api.tokens import Tokens
-from clearway.cli import walltime_chain
+from clearway.cli import options, walltime_chain
 from clearway.cli.administration import backup, init, restore, token, verify
 from clearway.cli.asker import now
 from clearway.cli.doctor import doctor
@@ -20,23 +20,6 @@ from clearway.cli.evictions import evictions_app
 from clearway.cli.explain import explain, plan
 from clearway.cli.job import job, preview, try_saving
 from clearway.cli.launcher import files, launcher
-from clearway.cli.options import (
-    BAD_INPUT,
-    DAEMON,
-    DECIDE,
-    DEFAULT_CONFIG,
-    FAILED,
-    LOOK,
-    NODES,
-    STUDY,
-    ByUse,
-    CommandGroup,
-    ConfigOption,
-    Site,
-    ask,
-    complain,
-    errors,
-)
 from clearway.cli.report import report
 from clearway.cli.status import audit, calibration, leaders, status, takeover
 from clearway.cli.walltime import advice, walltime_app
@@ -51,7 +34,7 @@ from clearway.telemetry.log import configure_logging
 _EXTRAS = ("lab",)  # commands that are known where they are not installed; each has an extra of its name
 
 
-class Joined(ByUse):
+class Joined(options.ByUse):
     """The daemon's own commands, and those that packages beside it add.
 
     These are entry points of the group ``clearway.commands``. Each names a Typer application, which is loaded when its
@@ -71,7 +54,7 @@ class Joined(ByUse):
         except ConfigError:
             joined = _missing(cmd_name)
         made: Any = typer.main.get_command(joined)
-        made.name, made.rich_help_panel = cmd_name, STUDY
+        made.name, made.rich_help_panel = cmd_name, options.STUDY
         return made
 
 
@@ -81,26 +64,26 @@ def _missing(name: str) -> typer.Typer:
 
     @made.command(context_settings=anything, help=f"Not installed: the extra {name}.")
     def missing() -> None:
-        complain(f"{name} is not installed: {plugins.how_to_install(name)}")
-        raise typer.Exit(FAILED)
+        options.complain(f"{name} is not installed: {plugins.how_to_install(name)}")
+        raise typer.Exit(options.FAILED)
 
     return made
 
 
 def below(command: Any) -> dict[str, Any]:
     """The commands of a group, joined ones as well, by name; none where it is no group."""
-    if not isinstance(command, ByUse):
+    if not isinstance(command, options.ByUse):
         return {}
     context = typer.Context(command)
     return {name: command.get_command(context, name) for name in command.list_commands(context)}
 
 
-def serve(config: ConfigOption = DEFAULT_CONFIG) -> None:
+def serve(config: options.ConfigOption = options.DEFAULT_CONFIG) -> None:
     """Run the daemon."""
     from clearway.service import server  # noqa: PLC0415 - the other commands start quicker without
 
     settings = _startable(config)
-    with errors():
+    with options.errors():
         configure_logging(settings.daemon.log_format)
         tokens = Tokens(settings.api.token_file)
         daemon = bootstrap.build(settings, origin=str(config.resolve()))
@@ -128,9 +111,9 @@ def _startable(file: Path) -> Config:
 
 def _end_with(found: list[str]) -> None:
     for each in found:
-        complain(each)
+        options.complain(each)
     if found:
-        raise typer.Exit(BAD_INPUT)
+        raise typer.Exit(options.BAD_INPUT)
 
 
 def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (TOML).")]) -> None:
@@ -157,13 +140,13 @@ def simulate_cluster(
     """Run the daemon on a simulated cluster of 4,392 nodes and watch it make room for an urgent job."""
     from clearway.cli import demo  # noqa: PLC0415 - the other commands start quicker without
 
-    with errors():
+    with options.errors():
         raise typer.Exit(demo.run(once=once, speed=speed, port=port, seed=seed, mode=mode))
 
 
 def _asking(kind: RequestKind) -> Callable[..., None]:
-    def asking(*, site: Site) -> None:
-        ask(kind, site)
+    def asking(*, site: options.Site) -> None:
+        options.ask(kind, site)
 
     return asking
 
@@ -177,17 +160,17 @@ _DECISIONS = {
     RequestKind.UNHALT: "Go on after `clearway halt`.",
 }
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {  # by use, in the order of `clearway --help`
-    LOOK: (status, job, calibration, report, leaders, audit, explain),
-    NODES: (drain, undrain, promise, promises, compact, promote),
-    STUDY: (try_saving, preview, plan, simulate_cluster),
-    DAEMON: (init, doctor, token, takeover, backup, verify, restore, serve, check_config, launcher, files),
+    options.LOOK: (status, job, calibration, report, leaders, audit, explain),
+    options.NODES: (drain, undrain, promise, promises, compact, promote),
+    options.STUDY: (try_saving, preview, plan, simulate_cluster),
+    options.DAEMON: (init, doctor, token, takeover, backup, verify, restore, serve, check_config, launcher, files),
 }
 _MORE: dict[Callable[..., None], dict[str, Any]] = {
     try_saving: {"name": "test-preemption"},
     preview: {"context_settings": {"allow_extra_args": True, "ignore_unknown_options": True}},  # sbatch's own
 }
 
-app = CommandGroup(
+app = options.CommandGroup(
     "Makes room for urgent jobs on a Slurm cluster, at the least loss of other jobs' work.",
     cls=Joined,
     pretty_exceptions_enable=False,
@@ -196,10 +179,10 @@ for use, own in _COMMANDS.items():
     for each in own:
         app.command(rich_help_panel=use, **_MORE.get(each, {}))(each)
 for kind, about in _DECISIONS.items():
-    app.command(kind.value, help=about, rich_help_panel=DECIDE)(_asking(kind))
-app.add_typer(evictions_app, name="evictions", rich_help_panel=LOOK)
-app.add_typer(rolling_app, name="rolling", rich_help_panel=NODES)
-app.add_typer(walltime_app, name="walltime", rich_help_panel=STUDY)
+    app.command(kind.value, help=about, rich_help_panel=options.DECIDE)(_asking(kind))
+app.add_typer(evictions_app, name="evictions", rich_help_panel=options.LOOK)
+app.add_typer(rolling_app, name="rolling", rich_help_panel=options.NODES)
+app.add_typer(walltime_app, name="walltime", rich_help_panel=options.STUDY)
 walltime_app.command(context_settings={"allow_interspersed_args": False})(walltime_chain.submit)
 walltime_app.command()(walltime_chain.status)
 walltime_app.command()(advice)
@@ -212,7 +195,7 @@ def version(value: bool) -> None:
 
 
 @app.callback()
-def options(
+def about_itself(
     _: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """Options of clearway itself."""

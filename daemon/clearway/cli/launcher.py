@@ -13,15 +13,7 @@ from clearway.cli.options import errors
 from clearway.model.errors import ConfigError
 
 DRIVERS = Path(clearway_checkpoint.__file__).parent
-LAUNCHER = (
-    "clearway-run",
-    "clearway-start",
-    "clearway-generations",
-    "clearway-chain",
-    "clearway-commands",
-    "clearway-try",
-    "clearway-copy",
-)
+LAUNCHER = tuple(f"clearway-{part}" for part in ("run", "start", "generations", "chain", "commands", "try", "copy"))
 ROOT_HELPER = "clearway-criu"
 _ABOUT_THE_HELPER = """\
 clearway-criu is for sites that offer CRIU; other sites may remove it. sudo runs it with root's rights, so
@@ -56,10 +48,7 @@ def files(folder: Annotated[Path, typer.Argument(help="Folder to make, such as /
 
 
 def source(name: str, drivers: Path = DRIVERS) -> Path:
-    """A script of this installation: beside the drivers in a wheel, in ``plugins/slurm`` of a source tree.
-
-    Raises ``ConfigError``: when it is in neither.
-    """
+    """A script of this installation: beside the drivers in a wheel, in ``plugins/slurm`` of a source tree."""
     for path in (drivers / name, drivers.parent / "slurm" / name):
         if path.is_file():
             return path
@@ -67,10 +56,7 @@ def source(name: str, drivers: Path = DRIVERS) -> Path:
 
 
 def install(folder: Path, drivers: Path = DRIVERS) -> tuple[Path, ...]:
-    """Copies the launcher, CRIU's root helper and every driver into this folder; returns what is there now.
-
-    Raises ``ConfigError``: when this installation is not whole, or the folder cannot be written.
-    """
+    """Copies the launcher, CRIU's root helper and every driver into this folder; returns what is there now."""
     wanted = {source(name, drivers): folder / name for name in (*LAUNCHER, ROOT_HELPER)}
     wanted |= {driver: folder / "checkpointers" / driver.name for driver in sorted(drivers.glob("*.sh"))}
     return _copied(wanted, 0o755, f"cannot install the launcher in {folder}")

@@ -163,10 +163,7 @@ configuration = errors(BAD_INPUT)(load_config)
 
 @contextmanager
 def source(site: Site, *, told: bool = True) -> Iterator[Source]:
-    """What the commands read, and ask for requests: the daemon's API where an address is known, else its database.
-
-    Unless ``told`` is False, an error ends the command with one line.
-    """
+    """The daemon's API where an address is known, else its database. Where ``told``, an error ends the command."""
     settings = _settings(site)
     with errors() if told else nullcontext():
         if url := site.api or settings.client.url:
@@ -211,10 +208,7 @@ def ask(
     rolling_id: int | None = None,
     quiet: bool = False,
 ) -> RequestView:
-    """Store a request and wait a little for the daemon's answer, which is printed unless ``quiet``.
-
-    The command ends when no answer comes in time and, unless ``quiet``, when the request is refused.
-    """
+    """Store a request and wait a little for the daemon's answer, which unless ``quiet`` is printed and must be good."""
     with source(site) as asked:
         request_id = asked.ask(kind, eviction_id, document=document, rolling_id=rolling_id)
 
@@ -224,16 +218,13 @@ def ask(
 
         answer = render.wait_for(handled)
         if answer is None:
-            raise ClearwayError(
-                f"the daemon has not answered yet (clearway status); request {request_id} is stored, "
-                "and carried out as soon as it does"
-            )
-    if quiet:
-        return answer
-    if refused(answer):
+            stored = f"request {request_id} is stored, and carried out as soon as it does"
+            raise ClearwayError(f"the daemon has not answered yet (clearway status); {stored}")
+    if not quiet and refused(answer):
         complain(answer.result)
         raise typer.Exit(FAILED)
-    print(render.visible(answer.result))
+    if not quiet:
+        print(render.visible(answer.result))
     return answer
 
 

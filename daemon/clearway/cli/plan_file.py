@@ -30,7 +30,7 @@ from clearway.cli.render import Columns, console, print_json, table
 from clearway.config import plugins
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, ProblemFileError
-from clearway.model.plan import Curve, CurvePoint
+from clearway.model.plan import Curve
 from clearway.model.problem import Action, Amounts, Candidate, EvictionProblem, NodeResources
 from clearway.planning.base import Planner
 
@@ -231,21 +231,16 @@ def run_plan_file(path: Path, planner_name: str, output: str) -> int:
 
 
 def curve_to_json(curve: Curve, *, proof: bool = False) -> dict[str, Any]:
-    """The curve as the fixed interface prints it; with ``proof``, how far it is proven as well.
-
-    A gap of null is not known: rules have no bound.
-    """
-    gap = curve.gap if curve.exact else curve.gap or None
+    """The curve as the fixed interface prints it; with ``proof``, how far it is proven as well."""
+    gap = curve.gap if curve.exact else curve.gap or None  # not known: rules have no bound
     proven = {"exact": curve.exact, "gap": gap} if proof else {}
-    return {"planner": curve.planner, **proven, "curve": [_point_to_json(point) for point in curve.points]}
-
-
-def _point_to_json(point: CurvePoint) -> dict[str, Any]:
-    return {
-        **{name: getattr(point, name) for name in _OF_A_POINT},
-        **({"return_node_s": point.return_node_s} if point.return_node_s else {}),
-        "actions": [{"job_id": planned.job_id, "action": planned.action} for planned in point.actions],
-    }
+    points = []
+    for point in curve.points:
+        shown_point: dict[str, Any] = {name: getattr(point, name) for name in _OF_A_POINT}
+        shown_point |= {"return_node_s": point.return_node_s} if point.return_node_s else {}
+        shown_point["actions"] = [{"job_id": planned.job_id, "action": planned.action} for planned in point.actions]
+        points.append(shown_point)
+    return {"planner": curve.planner, **proven, "curve": points}
 
 
 def _curve_table(problem: EvictionProblem, curve: Curve) -> Table:

@@ -47,10 +47,7 @@ class Given:
 
 
 def question(script: str, name: str, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The body of a what-if question, and the options that it does not tell; a plan depends on those of ``MATTERS``.
-
-    Raises ``RequestError``: one line with the place of what is wrong.
-    """
+    """The body of a what-if question, and the options that it does not tell. Raises ``RequestError``."""
     known: dict[str, Any] = {}
     passed_over: dict[str, None] = {}
     for given in (*_in_script(script, name), *_options(list(arguments), "argument")):

@@ -1,7 +1,6 @@
 """``clearway walltime submit`` and ``status``: a plan carried out as one Slurm job, and the state of such jobs.
 
-It needs Slurm and the launcher on the nodes, and no daemon. The folder of a chain belongs to its user; the job's
-launcher writes to it, so it must lie where the nodes can write too (a home directory usually does).
+It needs Slurm and the launcher on the nodes, which writes to the chain's folder, and no daemon.
 """
 
 import getpass
@@ -24,16 +23,7 @@ from clearway.cli.walltime import SequenceOptions, read_distribution
 from clearway.model.durations import format_duration
 from clearway.model.errors import SlurmError, WalltimeError
 from clearway.slurm.process import Commands
-from clearway.walltime.chain import (
-    ChainState,
-    SlurmView,
-    first_state,
-    limit_minutes,
-    parse_queue,
-    parse_state,
-    plan_text,
-    standing,
-)
+from clearway.walltime import chain
 from clearway.walltime.model import Costs, SequencePlan
 
 DEFAULT_CHAINS = Path("~/.clearway/chains")
@@ -73,10 +63,10 @@ def status(
     for folder in folders:
         job = _text(folder / "job")
         count = len(_text(folder / "plan").splitlines())
-        state: ChainState | None = None
+        state: chain.ChainState | None = None
         try:
-            state = parse_state(_text(folder / "state"))
-            said = standing(state, None if queue is None else queue.get(job), asked=queue is not None)
+            state = chain.parse_state(_text(folder / "state"))
+            said = chain.standing(state, None if queue is None else queue.get(job), asked=queue is not None)
         except WalltimeError as error:
             said = f"damaged: {error}"
         if forget and state is not None and state.stage.over:
@@ -132,20 +122,20 @@ def _check_export(argument: str, where: str) -> None:
 
 
 def _make_folder(chains: Path, planned: SequencePlan, costs: Costs, sbatch: Sequence[str]) -> Path:
-    plan = plan_text(planned.sequence)
+    plan = chain.plan_text(planned.sequence)
     stem = next((path.stem for path in _files(sbatch)), "job")
     try:
         chains.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=re.sub(r"[^A-Za-z0-9._+-]", "_", stem)[:40] + "-", dir=chains)).resolve()
         (folder / "plan").write_text(plan)
-        (folder / "state").write_text(first_state(planned.sequence, costs))
+        (folder / "state").write_text(chain.first_state(planned.sequence, costs))
     except OSError as error:
         raise WalltimeError(f"{chains}: {error.strerror}") from None
     return folder
 
 
 def _submit(folder: Path, planned: SequencePlan, sbatch: Sequence[str]) -> None:
-    minutes = limit_minutes(planned.sequence[0].request_s)
+    minutes = chain.limit_minutes(planned.sequence[0].request_s)
     command = ["sbatch", "--parsable", "--requeue", "--open-mode=append", f"--time={minutes}", *sbatch]
     try:
         done = subprocess.run(  # noqa: S603 - the user's own arguments, no shell
@@ -171,11 +161,11 @@ def _submit(folder: Path, planned: SequencePlan, sbatch: Sequence[str]) -> None:
     print(f"job {job}: {first}, {format_duration(planned.sequence[0].request_s)}; chain {render.visible(folder.name)}")
 
 
-def _queue() -> dict[str, SlurmView] | None:
+def _queue() -> dict[str, chain.SlurmView] | None:
     """What Slurm says of all jobs of this user; None, with the reason on standard error, when it does not answer."""
     user = f"--user={getpass.getuser()}"
     try:
-        return parse_queue(Commands().run(["squeue", "--noheader", "--states=all", user, "--format=%A|%T|%r"]))
+        return chain.parse_queue(Commands().run(["squeue", "--noheader", "--states=all", user, "--format=%A|%T|%r"]))
     except SlurmError as error:
         complain(f"Slurm does not say where the jobs are: {error}")
         return None
