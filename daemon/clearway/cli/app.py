@@ -12,9 +12,8 @@ import typer
 from clearway import __version__, bootstrap
 from clearway.api.tokens import Tokens
 from clearway.cli import options, walltime_chain
-from clearway.cli.administration import backup, init, restore, token, verify
+from clearway.cli.administration import backup, doctor, init, restore, token, verify
 from clearway.cli.asker import now
-from clearway.cli.doctor import doctor
 from clearway.cli.drain import compact, drain, promise, promises, promote, rolling_app, undrain
 from clearway.cli.evictions import evictions_app
 from clearway.cli.explain import explain, plan

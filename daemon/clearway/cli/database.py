@@ -11,9 +11,7 @@ from itertools import islice
 
 from clearway.api import report_schemas, schemas, views
 from clearway.api.plan_schemas import ExplanationView, VerdictView
-from clearway.api.report_schemas import ReportView
 from clearway.api.status_schemas import StatusView
-from clearway.api.views import read_status
 from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
 from clearway.cli import asker
 from clearway.config.configuration import Config
@@ -65,7 +63,7 @@ class Database:
     config: Config
 
     def status(self) -> StatusView:
-        return read_status(self.store, asker.now(), self.config.daemon)
+        return views.read_status(self.store, asker.now(), self.config.daemon)
 
     def evictions(self, state: str | None, limit: int) -> schemas.EvictionList:
         states = None if state is None else STATE_GROUPS.get(state) or (EvictionState(state),)
@@ -100,7 +98,7 @@ class Database:
         history = read_history(self.store, self.config)
         return views.calibration_view(history, history.keys, asker.now(), limit, 0)
 
-    def report(self, since: str) -> ReportView:
+    def report(self, since: str) -> report_schemas.ReportView:
         return views.urgent_report(self.store, parse_duration_s(since), asker.now())
 
     def walltime_advice(self, user: str, name: str) -> schemas.WalltimeAdviceView:

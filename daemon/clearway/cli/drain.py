@@ -11,7 +11,7 @@ import typer
 from pydantic import BaseModel
 from rich.console import RenderableType
 
-from clearway.api.schemas import EvictionView, RequestView, RollingView, RollingWhatIf
+from clearway.api.schemas import EvictionView, RequestView, RollingView
 from clearway.cli import asker, options, render
 from clearway.cli.evictions import what_if
 from clearway.drain.request import MOST_AT_ONCE, DrainRequest, UndrainRequest, new_request
@@ -101,22 +101,17 @@ def promote(wait: WaitOption = False, dry_run: DryRunOption = False, look: optio
 def _dry_run(wish: DrainRequest | MoveKind, look: options.Look) -> NoReturn:
     with options.source(look.site) as asked:
         if isinstance(wish, DrainRequest) and wish.rolling is not None:
-            batches = asked.rolling_what_if(wish)
-            _show_batches(batches, look.output)
-            raise typer.Exit(options.FAILED if batches.skipped else 0)
-        found = asked.moves_what_if(wish) if isinstance(wish, MoveKind) else asked.drain_what_if(wish)
-    what_if(found, look.output)
-    raise typer.Exit(0 if found.feasible else options.FAILED)
-
-
-def _show_batches(found: RollingWhatIf, output: str) -> None:
-    made = render.table(">batch", "nodes", ">jobs", ">saving takes")
-    for number, batch in enumerate(found.batches, 1):
-        made.add_row(number, batch.nodes, batch.jobs, format_duration(batch.checkpoint_s))
-    skipped = [f"Skipped: {name}: {why}." for name, why in found.skipped.items()]
-    render.answer(
-        found, output, lambda: render.page([made if found.batches else "No node could be emptied.", *skipped])
-    )
+            found = asked.rolling_what_if(wish)
+            batches = render.table(">batch", "nodes", ">jobs", ">saving takes")
+            for number, each in enumerate(found.batches, 1):
+                batches.add_row(number, each.nodes, each.jobs, format_duration(each.checkpoint_s))
+            skipped = [f"Skipped: {name}: {why}." for name, why in found.skipped.items()]
+            parts = [batches if found.batches else "No node could be emptied.", *skipped]
+            render.answer(found, look.output, lambda: render.page(parts))
+            raise typer.Exit(options.FAILED if skipped else 0)
+        plan = asked.moves_what_if(wish) if isinstance(wish, MoveKind) else asked.drain_what_if(wish)
+    what_if(plan, look.output)
+    raise typer.Exit(0 if plan.feasible else options.FAILED)
 
 
 Ended = tuple[EvictionView | RollingView, bool]  # what has ended, and whether as it was wanted

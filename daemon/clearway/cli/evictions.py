@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from clearway.api.plan_schemas import ChosenPointView, CurveView, VerdictView, WholePlanView
+from clearway.api.plan_schemas import ChosenPointView, CurveView, VerdictList, VerdictView, WholePlanView
 from clearway.api.schemas import DrainView, EvictionSummary, EvictionView, StepView, WhatIfView
 from clearway.cli import options, render
 from clearway.model.durations import format_duration
@@ -64,12 +64,10 @@ def show_eviction(eviction_id: options.EvictionId, watch: options.WatchOption = 
 @evictions_app.command()
 def verdicts(eviction_id: options.EvictionId, look: options.Look = options.LOOKING) -> None:
     """Why each running job leaves or stays."""
-    with options.source(look.site) as asked:
-        found = asked.verdicts(eviction_id)
-    if look.output is options.Output.JSON:
-        render.print_json({"items": [each.model_dump(mode="json") for each in found], "next_offset": None})
-    else:
-        render.console(look.output).print(verdict_table(found, {}))
+    look.show(
+        lambda asked: VerdictList(items=asked.verdicts(eviction_id), next_offset=None),
+        lambda found: verdict_table(found.items, {}),
+    )
 
 
 @evictions_app.command()
@@ -92,16 +90,13 @@ def approve(
         raise typer.BadParameter("give either the number of an eviction or --job ID")
     if eviction_id is None:
         with options.source(site) as asked:
-            eviction_id = _waiting_for(asked, job or "")
+            waiting = asked.evictions(_WAITING.value, _MOST_WAITING).items
+            eviction_id = next((each.eviction_id for each in waiting if job in (each.job_id, each.display_id)), None)
+            if eviction_id is None:
+                hint = "(clearway evictions list --state planned)"
+                raise ClearwayError(f"no eviction for the job {job!r} waits for approval {hint}")
     options.ask(RequestKind.APPROVE, site, eviction_id)
     _follow(eviction_id, site)
-
-
-def _waiting_for(asked: options.Source, job: str) -> int:
-    for each in asked.evictions(_WAITING.value, _MOST_WAITING).items:
-        if job in (each.job_id, each.display_id):
-            return each.eviction_id
-    raise ClearwayError(f"no eviction for the job {job!r} waits for approval (clearway evictions list --state planned)")
 
 
 def _follow(eviction_id: int, site: options.Site) -> None:

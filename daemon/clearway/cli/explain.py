@@ -67,10 +67,16 @@ def explain(
 
 
 def show(found: EvictionView, explanation: ExplanationView, output: str) -> None:
-    plan = found.plan
+    plan, gap = found.plan, explanation.gap_ratio
+    if plan.together:
+        proven = "planned together with others"
+    elif explanation.exact:
+        proven = "proven to be the cheapest"
+    else:
+        proven = f"at most {100 * gap:.1f} % of it may be needless" if gap else "not proven to be the cheapest"
     head = (
-        f"Eviction {found.eviction_id}: {plan.nodes_needed} nodes {purpose(found)} "
-        f"by {render.when(plan.deadline)}. {_plan_in_words(plan, explanation)}"
+        f"Eviction {found.eviction_id}: {plan.nodes_needed} nodes {purpose(found)} by {render.when(plan.deadline)}. "
+        f"The plan ({explanation.planner}): {_in_words(explanation.cost)}, {proven}."
     )
     names = {each.job_id: each.display_id for each in found.preemptions}
     render.answer(explanation, output, lambda: page([head, "", tables(plan, explanation, names)]))
@@ -117,16 +123,6 @@ def _answers(plan: PlanView, explanation: ExplanationView, names: Mapping[str, s
         yield f"It was {plan.note}."
     if not explanation.complete:
         yield 'There was no time for every alternative ("?"); planning.explanation_time is the limit.'
-
-
-def _plan_in_words(plan: PlanView, explanation: ExplanationView) -> str:
-    proven = "proven to be the cheapest"
-    if plan.together:
-        proven = "planned together with others"
-    elif not explanation.exact:
-        gap = explanation.gap_ratio
-        proven = f"at most {100 * gap:.1f} % of it may be needless" if gap else "not proven to be the cheapest"
-    return f"The plan ({explanation.planner}): {_in_words(explanation.cost)}, {proven}."
 
 
 def _in_words(cost: CostView) -> str:

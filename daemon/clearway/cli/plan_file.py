@@ -1,16 +1,8 @@
 """``clearway plan --problem FILE``: an eviction problem from a JSON file, its trade-off curve as JSON or a table.
 
-Needs neither Slurm nor a database. The file is read strictly: what is not exactly as documented (unknown keys, a number
-written as text, a key given twice) is refused with one line on standard error that names the field, and exit status 2.
-``problem.schema.json`` beside this module is the same as a JSON schema; it is made from ``problem_fields``.
-
-Two kinds of problem: with ``nodes_needed`` a node is free when all jobs on it have left; with ``nodes`` (what each
-has) and ``needs`` (what the urgent job asks on each) it is free when enough of it is. A candidate counts its nodes
-or names them. It has ``options``, or the three costs of the CoSim paper; null means not possible. On named nodes
-``holds`` says what it holds on each, ``holds_by_node`` where they differ; without them it holds whole nodes.
-
-Durations are rounded up to whole steps. The curve has one entry for every step from 0 to ``max_delay_s``, the last one
-included when it is a multiple of ``step_s``.
+Needs neither Slurm nor a database. The file is read strictly: what is not exactly as docs/howto/problem-files.md says
+is refused with one line on standard error that names the field, and exit status 2. ``problem.schema.json`` beside
+this module is the same as a JSON schema; it is made from ``problem_fields``.
 """
 
 import json

@@ -10,7 +10,6 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from clearway.api.report_schemas import AuditView
 from clearway.api.schemas import CalibrationView
 from clearway.api.status_schemas import StatusView
 from clearway.bootstrap import open_store
@@ -131,13 +130,8 @@ def audit(
         render.print_json({"items": [each.model_dump(mode="json") for each in found], "next_before": None})
     else:
         for each in found:
-            print(visible(_entry_line(each)))
-
-
-def _entry_line(entry: AuditView) -> str:
-    about = json.dumps(entry.about, sort_keys=True)
-    at = "?" if entry.at is None else str(entry.at)[:19]
-    return f"{entry.sequence:>6}  {at}  {entry.kind or '?'}  {entry.actor or '?'}  {about}"
+            about, at = json.dumps(each.about, sort_keys=True), "?" if each.at is None else str(each.at)[:19]
+            print(visible(f"{each.sequence:>6}  {at}  {each.kind or '?'}  {each.actor or '?'}  {about}"))
 
 
 def _verify(asked: options.Source, noted: str | None, output: options.Output) -> None:
