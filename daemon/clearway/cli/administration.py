@@ -71,9 +71,13 @@ def init(
             print(text, end="")
         else:
             _write_configuration(file, text)
-            rule = config.preemptors[0] if config.preemptors else None
-            what = f"{(rule.partition or rule.qos)[0]} is urgent" if rule else "no rule for urgent jobs yet: edit it"
-            print(f"{file}: observe mode, {what}\nNext: clearway check-config {file} && clearway doctor -c {file}")
+            print(_next_steps(file, config))
+
+
+def _next_steps(file: Path, config: Config) -> str:
+    rule = config.preemptors[0] if config.preemptors else None
+    what = f"{(rule.partition or rule.qos)[0]} is urgent" if rule else "no rule for urgent jobs yet: edit it"
+    return f"{file}: observe mode, {what}\nNext: clearway check-config {file} && clearway doctor -c {file}"
 
 
 def bandwidth_mib_s(folder: Path) -> float:

@@ -51,23 +51,10 @@ def status(watch: options.WatchOption = False, look: options.Look = options.LOOK
 def _shown_status(found: StatusView, now: datetime, output: str) -> Iterator[RenderableType]:
     yield _headline(found, now)
     if found.running:
-        why = f" ({found.backend_why})" if found.backend_why else ""
-        acts = "" if found.only_observes else "; Clearway acts on this release as its mode says"
-        yield f"Slurm {found.slurm_version or 'of a version that is not known'} through {found.backend}{why}{acts}."
+        yield _through(found)
     yield from (Text(visible(text), style=style) for style, text in _holds(found))
     if found.waiting:
-        more = found.waiting_preemptors - len(found.waiting)
-        title = "Urgent jobs that wait" + (f" (the most pressing ones, and {more} more)" if more > 0 else "")
-        columns: Columns = {
-            "job": lambda each: each.display_id + of_tasks(each.tasks),
-            "user": lambda each: each.user,
-            ">nodes": lambda each: each.nodes,
-            "deadline": lambda each: when(each.deadline),
-            ">left": lambda each: format_duration(each.left_s) if each.left_s > 0 else "over",
-            ">eviction": lambda each: each.eviction_id or "-",
-            "what is done": lambda each: each.why,
-        }
-        yield from ("", listing(found.waiting, columns, title))
+        yield from ("", _urgent_table(found))
     if found.left_to_slurm:
         reasons = ", ".join(f"{reason.value} {count}" for reason, count in found.left_to_slurm.items())
         yield f"Urgent jobs that are left to Slurm, by reason: {reasons}."
@@ -80,6 +67,27 @@ def _shown_status(found: StatusView, now: datetime, output: str) -> Iterator[Ren
         yield f"Rolling drain {each.rolling_id}, {each.at_once} at once: {turns(each)}."
     if not (found.waiting or found.open_evictions or found.rolling_drains):
         yield "Nothing is planned or under way, and no urgent job waits."
+
+
+def _through(found: StatusView) -> str:
+    why = f" ({found.backend_why})" if found.backend_why else ""
+    acts = "" if found.only_observes else "; Clearway acts on this release as its mode says"
+    return f"Slurm {found.slurm_version or 'of a version that is not known'} through {found.backend}{why}{acts}."
+
+
+def _urgent_table(found: StatusView) -> RenderableType:
+    more = found.waiting_preemptors - len(found.waiting)
+    title = "Urgent jobs that wait" + (f" (the most pressing ones, and {more} more)" if more > 0 else "")
+    columns: Columns = {
+        "job": lambda each: each.display_id + of_tasks(each.tasks),
+        "user": lambda each: each.user,
+        ">nodes": lambda each: each.nodes,
+        "deadline": lambda each: when(each.deadline),
+        ">left": lambda each: format_duration(each.left_s) if each.left_s > 0 else "over",
+        ">eviction": lambda each: each.eviction_id or "-",
+        "what is done": lambda each: each.why,
+    }
+    return listing(found.waiting, columns, title)
 
 
 def _headline(found: StatusView, now: datetime) -> Text:

@@ -78,18 +78,20 @@ def status(
         rows.append(row)
     if output is Output.JSON:
         render.print_json(rows)
-    elif not rows:
-        print(f"no chains in {render.visible(str(where))}")
+    elif rows:
+        render.console().print(render.listing(rows, _COLUMNS))
     else:
-        columns: render.Columns = {
-            "chain": lambda row: row["chain"],
-            ">job": lambda row: row["job_id"] or "-",
-            "state": lambda row: row["state"],
-            ">request": lambda row: "-" if row["request"] is None else f"{row['request']} of {row['requests']}",
-            ">asks for": lambda row: "-" if row["asked_s"] is None else format_duration(row["asked_s"]),
-            ">work saved": lambda row: "-" if row["saved_s"] is None else format_duration(row["saved_s"]),
-        }
-        render.console().print(render.listing(rows, columns))
+        print(f"no chains in {render.visible(str(where))}")
+
+
+_COLUMNS: render.Columns = {
+    "chain": lambda row: row["chain"],
+    ">job": lambda row: row["job_id"] or "-",
+    "state": lambda row: row["state"],
+    ">request": lambda row: "-" if row["request"] is None else f"{row['request']} of {row['requests']}",
+    ">asks for": lambda row: "-" if row["asked_s"] is None else format_duration(row["asked_s"]),
+    ">work saved": lambda row: "-" if row["saved_s"] is None else format_duration(row["saved_s"]),
+}
 
 
 def _check_arguments(sbatch: Sequence[str]) -> None:
