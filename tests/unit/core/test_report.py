@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearway.api.report_schemas import report_view
-from clearway.cli.report_page import page, picture
+from clearway.cli.report import page, picture
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Action
 from clearway.model.urgent_report import Beside, Case, Ending
