@@ -20,23 +20,30 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from clearway.api.job_schemas import JobView
-from clearway.api.plan_schemas import ExplanationView, VerdictList, VerdictView
-from clearway.api.report_schemas import AuditCheckView, AuditList, AuditView, ReportView
-from clearway.api.schemas import (
+from clearway.api.report_schemas import (
+    AuditCheckView,
+    AuditList,
+    AuditView,
     CalibrationView,
-    EvictionList,
-    EvictionView,
     Health,
     LeaderList,
+    ReportView,
+    StatusView,
+    WalltimeAdviceView,
+)
+from clearway.api.schemas import (
+    EvictionList,
+    EvictionView,
+    ExplanationView,
     RequestView,
     RollingList,
     RollingView,
     RollingWhatIf,
     StepList,
-    WalltimeAdviceView,
+    VerdictList,
+    VerdictView,
     WhatIfView,
 )
-from clearway.api.status_schemas import StatusView
 from clearway.drain.request import DrainRequest
 from clearway.model.audit import AuditKind
 from clearway.model.errors import ClearwayError

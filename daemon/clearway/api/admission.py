@@ -17,13 +17,13 @@ import ipaddress
 from collections import Counter
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from http import HTTPStatus
 from typing import NamedTuple
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from clearway.api.forms import problem
 
 
 class Lane(StrEnum):
@@ -60,6 +60,14 @@ _NAMING = (b"authorization", b"x-clearway-page")  # a token, or what a proxy add
 _HEALTH = ("/health", "/liveness")
 RETRY_AFTER_S = 1
 REFUSED = "clearway.refused"  # in the scope of a request that found no place
+MEDIA_TYPE = "application/problem+json"  # RFC 9457
+
+
+def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """One line of text, whatever the detail holds."""
+    title = HTTPStatus(status).phrase if status in set(HTTPStatus) else "error"
+    document = {"title": title, "status": status, "detail": " ".join(detail.split())}
+    return JSONResponse(document, status, headers, MEDIA_TYPE)
 
 
 def lane_of(scope: Scope) -> Lane | None:

@@ -10,7 +10,7 @@ role that it needs, on itself or on its router::
 
 ``needs(Role.USER)`` admits every known user: such a route must show a user no more than ``Sight`` allows, or leave the
 decision to the loop. Where several are declared, all of them hold. A route that wants to know the asker takes
-``asker: Asker``, one that stores a request takes ``Ask`` (eviction_routes), whose actor is the identity's name: callers
+``asker: Asker``, one that stores a request takes ``Ask`` (operation_routes), whose actor is the identity's name: callers
 cannot choose it. Where ``access.public = "reading"``, an asker without token counts as a viewer without a name; what is
 asked of the loop (``Ask``) always needs a name.
 

@@ -14,11 +14,14 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Query, Request
 
+from clearway.api.job_schemas import JOB_ID
 from clearway.api.logins import Logins
+from clearway.api.schemas import Problem
+from clearway.api.views import Page
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
@@ -218,3 +221,27 @@ async def _newest_report(daemon: Daemon) -> CycleReport:
 
 
 Report = Annotated[CycleReport, Depends(_newest_report)]
+
+NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "there is none of this number"}}
+LONGEST_NAME = 255  # characters of a user or a node
+
+UserFilter = Annotated[
+    str | None, Query(max_length=LONGEST_NAME, description="only what concerns jobs of this user; null: all")
+]
+JobFilter = Annotated[
+    str | None, Query(pattern=JOB_ID, description="only what concerns this job, by either form of its id; null: all")
+]
+
+
+def paged(what: str, *, most: int, usual: int, newest: bool = False) -> Any:
+    """A dependency: the page of a list that is asked for."""
+
+    async def asked(
+        limit: Annotated[int, Query(ge=1, le=most, description=f"maximum number of {what}")] = usual,
+        offset: Annotated[
+            int, Query(ge=0, le=1_000_000, description=f"number of {'newest ' * newest}{what} to skip")
+        ] = 0,
+    ) -> Page:
+        return Page(limit, offset)
+
+    return Depends(asked)

@@ -4,11 +4,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from types import SimpleNamespace
+from typing import TypeVar
 
 from clearway.api import job_schemas as j
 from clearway.api import views
 from clearway.api.job_schemas import JobRole
-from clearway.api.plan_schemas import VerdictView
+from clearway.api.schemas import VerdictView
 from clearway.api.sight import Own
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.saving import SavingWay, if_urgent, saving
@@ -33,6 +35,8 @@ from clearway.model.problem import Action
 from clearway.model.records import Involvement, SaveTest
 from clearway.model.report import CycleReport, Waiting
 from clearway.slurm.parse.hostlist import short
+
+R = TypeVar("R", bound=j.JobRow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,51 +178,33 @@ def find(job: str, snapshot: ClusterSnapshot) -> Job | None:
     return folded
 
 
-def row(known: Known, context: PlanningContext) -> j.JobRow:
-    job = known.job
-    runs = job.state is JobState.RUNNING
-    lost_node_s = lost_work_node_s(job, read_claims(job)[0], context.now) if runs else None
-    found = saving(job, context)
-    return j.JobRow(
-        **_of_job(job),
-        state=job.state,
+def row(known: Known, context: PlanningContext, schema: type[R], **more: object) -> R:
+    job, runs = known.job, known.job.state is JobState.RUNNING
+    found, part = saving(job, context), known.parts[0][0] if known.parts else None
+    return views.view(
+        schema,
+        job,
+        nodes=job.num_nodes,
+        started_at=job.start_time if job.state.holds_nodes else None,
         way=found.way,
         can_be_saved=found.possible,
-        would_lose_node_s=lost_node_s,
-        **_now(known, context),
+        would_lose_node_s=lost_work_node_s(job, read_claims(job)[0], context.now) if runs else None,
+        eviction_id=None if part is None else part.operation.eviction_id,
+        role=None if part is None else part.role,
+        doing=_doing_now(known, context),
+        **more,
     )
 
 
-def _of_job(job: Job) -> dict[str, object]:
-    return {
-        "job_id": job.job_id,
-        "display_id": job.display_id,
-        "user": job.user,
-        "name": job.name,
-        "partitions": job.partitions,
-        "nodes": job.num_nodes,
-        "started_at": job.start_time if job.state.holds_nodes else None,
-    }
-
-
-def _more_of_job(job: Job) -> dict[str, object]:
-    return {"account": job.account, "qos": job.qos, "time_limit_s": job.time_limit_s, "restarts": job.restart_count}
-
-
-def _now(known: Known, context: PlanningContext) -> dict[str, object]:
-    part, own = known.parts[0] if known.parts else (None, None)
-    sentence = ""
+def _doing_now(known: Known, context: PlanningContext) -> str:
     if known.why:
-        sentence = known.why[:1].upper() + known.why[1:].rstrip(".") + "."
-    elif part is not None and own is not None:
-        sentence = own.told(doing(part))
-    elif known.job.state is JobState.RUNNING and matching_rule(known.job, context.config.preemptors):
-        sentence = "It is an urgent job, so it is never preempted."
-    return {
-        "eviction_id": None if part is None else part.operation.eviction_id,
-        "role": None if part is None else part.role,
-        "doing": sentence,
-    }
+        return known.why[:1].upper() + known.why[1:].rstrip(".") + "."
+    if known.parts:
+        part, own = known.parts[0]
+        return own.told(doing(part))
+    if known.job.state is JobState.RUNNING and matching_rule(known.job, context.config.preemptors):
+        return "It is an urgent job, so it is never preempted."
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,73 +234,58 @@ def job_view(
     """Of a job that is in the queue."""
     job, rules = known.job, context.config.preemptors
     rule = matching_rule(job, rules)
-    urgent, waiting = if_urgent(job, context), None
-    if known.waiting is not None:
-        waiting = views.preemptor_view(known.waiting, report).model_copy(update={"why": known.why})
-    return j.JobView(
-        **row(known, context).model_dump(),
-        **_more_of_job(job),
+    waiting = None if known.waiting is None else views.preemptor_view(known.waiting, report)
+    return row(
+        known,
+        context,
+        j.JobView,
         **remembered.told(operations, report),
         node_names=job.nodes,
+        restarts=job.restart_count,
         urgent="" if rule is None else rule.name or f"rule {rules.index(rule) + 1}",
-        waiting=waiting,
-        saving=views.view(j.SavingView, saving(job, context)),
-        if_urgent=urgent
-        and views.view(j.IfUrgentView, urgent, ways=tuple(views.view(j.WayView, way) for way in urgent.ways)),
+        waiting=waiting and waiting.model_copy(update={"why": known.why}),
+        saving=saving(job, context),
+        if_urgent=if_urgent(job, context),
     )
 
 
-# What is told of a job that is no longer in the queue, but for what the database remembers of it.
-_GONE: dict[str, object] = {
-    **dict.fromkeys(("name", "account", "qos", "node_names", "urgent"), ""),
-    **dict.fromkeys(("state", "would_lose_node_s", "eviction_id", "role", "time_limit_s", "waiting", "saving")),
-    "if_urgent": None,
+# What is told of a job that is no longer in the queue, whatever the database remembers of it.
+_NONE = ("state", "started_at", "would_lose_node_s", "eviction_id", "role", "waiting", "saving", "if_urgent")
+_GONE = dict[str, object].fromkeys(_NONE) | {
     "way": SavingWay.NOTHING,
     "can_be_saved": False,
-    "partitions": (),
-    "nodes": 0,
-    "restarts": 0,
+    "node_names": "",
+    "urgent": "",
 }
+_UNKNOWN = SimpleNamespace(name="", account="", qos="", partitions=(), num_nodes=0, time_limit_s=None, restart_count=0)
 
 
 def gone_view(
     job: str, report: CycleReport, operations: Sequence[j.JobOperationView], remembered: Remembered
 ) -> j.JobView:
     """Of a job that is no longer in the queue, as its operations and tests remember it."""
-    involved = remembered.involved
-    left = (each.preemption.job for each in involved if each.preemption is not None)
-    seen = next(chain(left, (each.job for each in remembered.tests)), None)
-    if seen is not None:
-        own = _of_job(seen) | _more_of_job(seen)
-    else:
-        subject = involved[0].subject
-        own = {"job_id": subject.job_id, "display_id": subject.display_id, "user": subject.user}
+    left = (each.preemption.job for each in remembered.involved if each.preemption is not None)
+    seen = next(chain(left, (each.job for each in remembered.tests)), _UNKNOWN)
+    subjects = (each.subject for each in remembered.involved)
     doing = "Slurm's record of it cannot be read just now." if report.snapshot.hides(job) else ""
-    known = _GONE | own | remembered.told(operations, report)
-    return views.view(j.JobView, **known | {"started_at": None, "doing": doing})
+    own = {"nodes": seen.num_nodes, "restarts": seen.restart_count, "doing": doing}
+    return views.view(j.JobView, seen, *subjects, **_GONE | own | remembered.told(operations, report))
 
 
 def operation_of(
     involved: Involvement, part: Part | None, own: Own, explanation: Explanation | None, context: PlanningContext
 ) -> j.JobOperationView:
     """One that serves the job or that it leaves for; ``part``: as the newest cycle has it, while it is open."""
-    p, subject = involved.preemption, involved.subject
-    serves = involved.kind is OperationKind.EVICTION
+    p = involved.preemption
     until = None if part is None else part.operation.runs_until
     at, why = (None, "") if p is None else runs_again(p, until, context.history, context.now)
-    verdict = None if part is None else part.verdict
-    return views.view(
-        j.JobOperationView,
+    return _operation(
         involved,
+        part,
+        own,
+        None if p is None else _sparing(p.job_id, explanation),
         role=j.JobRole.PREEMPTOR if p is None else j.JobRole.PREEMPTEE,
-        outcome=own.told(involved.outcome),
-        for_job_id=subject.job_id if serves else None,
-        for_display_id=subject.display_id if serves else None,
-        for_user=subject.user,
-        nodes=() if part is None else part.nodes,
         preemption=None if p is None else own.preemption(views.preemption_view(p)),
-        verdict=None if verdict is None else _verdict(part, own),
-        sparing=None if p is None or not serves else _sparing(p.job_id, explanation),
         runs_again_at=at,
         runs_again_why=why,
     )
@@ -322,31 +293,37 @@ def operation_of(
 
 def operation_in(part: Part, own: Own, explanation: Explanation | None) -> j.JobOperationView:
     """An open one in which the job stays: it was a candidate, or is on a node that is emptied."""
-    operation = part.operation
-    serves = operation.kind is OperationKind.EVICTION
-    return views.view(
-        j.JobOperationView,
-        operation,
+    return _operation(
+        part.operation,
+        part,
+        own,
+        None if part.verdict is None else _sparing(part.verdict.job_id, explanation),
         role=part.role,
-        deadline=operation.plan.deadline,
-        outcome=own.told(operation.outcome),
-        rule=getattr(operation.plan, "rule", ""),
-        for_job_id=operation.subject.job_id if serves else None,
-        for_display_id=operation.subject.display_id if serves else None,
-        for_user=operation.subject.user,
-        nodes=part.nodes,
+        deadline=part.operation.plan.deadline,
+        rule=getattr(part.operation.plan, "rule", ""),
         preemption=None,
-        verdict=_verdict(part, own),
-        sparing=None if part.verdict is None or not serves else _sparing(part.verdict.job_id, explanation),
         runs_again_at=None,
         runs_again_why="",
     )
 
 
-def _verdict(part: Part | None, own: Own) -> VerdictView | None:
-    if part is None or part.verdict is None:
-        return None
-    return own.redacted(views.view(VerdictView, part.verdict), "reason")
+def _operation(
+    known: Involvement | Operation, part: Part | None, own: Own, sparing: j.SparingView | None, **more: object
+) -> j.JobOperationView:
+    serves = known.kind is OperationKind.EVICTION
+    verdict = None if part is None or part.verdict is None else views.view(VerdictView, part.verdict)
+    return views.view(
+        j.JobOperationView,
+        known,
+        outcome=own.told(known.outcome),
+        for_job_id=known.subject.job_id if serves else None,
+        for_display_id=known.subject.display_id if serves else None,
+        for_user=known.subject.user,
+        nodes=() if part is None else part.nodes,
+        verdict=verdict and own.redacted(verdict, "reason"),
+        sparing=sparing if serves else None,
+        **more,
+    )
 
 
 def _sparing(job_id: str, explanation: Explanation | None) -> j.SparingView:

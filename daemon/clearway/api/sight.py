@@ -12,11 +12,10 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, HTTPException
 
-from clearway.api import plan_schemas as p
 from clearway.api import schemas as s
 from clearway.api.authorization import Asker
 from clearway.api.context import Daemon
-from clearway.api.status_schemas import StatusView
+from clearway.api.report_schemas import StatusView
 from clearway.execution.placement import PREFIX
 from clearway.model.cluster import ClusterSnapshot, Job
 from clearway.model.operations import Eviction, Operation
@@ -26,9 +25,9 @@ from clearway.model.requests import Identity, Role
 _WORD = re.compile(r"[\w.@-]+")
 _OTHER = "(not yours)"
 
-A = TypeVar("A", bound=p.Answer)
+A = TypeVar("A", bound=s.Answer)
 E = TypeVar("E", bound=s.EvictionSummary)
-P = TypeVar("P", bound=p.PlanView)
+P = TypeVar("P", bound=s.PlanView)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +60,11 @@ class Own:
             "chosen": plan.chosen.model_copy(update={"actions": actions}),
             "together": tuple(job_id for job_id in plan.together if self.has(job_id)),
         }
-        if isinstance(plan, p.WholePlanView):
+        if isinstance(plan, s.WholePlanView):
             own["verdicts"] = self.verdicts(plan.verdicts)
         return self.redacted(plan, "note", **own)
 
-    def verdicts(self, verdicts: Iterable[p.VerdictView]) -> tuple[p.VerdictView, ...]:
+    def verdicts(self, verdicts: Iterable[s.VerdictView]) -> tuple[s.VerdictView, ...]:
         return tuple(self.redacted(each, "reason") for each in verdicts if self.has(each.job_id))
 
     def what_if(self, answer: s.WhatIfView) -> s.WhatIfView:

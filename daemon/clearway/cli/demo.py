@@ -21,7 +21,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from clearway import bootstrap
-from clearway.api.plan_schemas import WholePlanView
+from clearway.api.schemas import WholePlanView
 from clearway.api.tokens import Tokens, new_token
 from clearway.api.views import plan_view
 from clearway.cli import render

@@ -8,8 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from clearway.api.plan_schemas import ChosenPointView, CurvePointView, CurveView, VerdictView, WholePlanView
 from clearway.api.schemas import (
+    ChosenPointView,
+    CurvePointView,
+    CurveView,
     DrainView,
     EvictionList,
     EvictionSummary,
@@ -19,7 +21,9 @@ from clearway.api.schemas import (
     RollingView,
     RollingWhatIf,
     StepView,
+    VerdictView,
     WhatIfView,
+    WholePlanView,
 )
 from clearway.cli.render import NARROW, Columns, answer, console, listing, node_hours, table, visible, when
 from clearway.model.durations import format_duration

@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from clearway.api.report_schemas import StatusView
 from clearway.api.schemas import EvictionView
-from clearway.api.status_schemas import StatusView
 from clearway.cli import asker, eviction_view, options, render
 from clearway.cli.render import Columns, listing, visible, when
 from clearway.model.durations import format_duration

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Group
 
-from clearway.api.report_schemas import AuditView
-from clearway.api.schemas import ApplicationCalibration, Calibrated
+from clearway.api.report_schemas import ApplicationCalibration, AuditView, Calibrated
 from clearway.cli import asker, options, render
 from clearway.model.audit import AuditKind
 from clearway.model.durations import format_duration

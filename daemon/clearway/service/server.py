@@ -23,7 +23,7 @@ import uvicorn
 from clearway.api.app import create_app
 from clearway.api.context import Context, Feed, Pulse, Refusals
 from clearway.api.logins import Directory, Logins
-from clearway.api.now_routes import shown
+from clearway.api.reading_routes import shown
 from clearway.api.tokens import Tokens
 from clearway.config.configuration import Config
 from clearway.config.notify import NotifyConfig

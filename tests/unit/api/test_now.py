@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clearway.api.context import Feed
-from clearway.api.now_routes import node_map, shown
+from clearway.api.reading_routes import node_map, shown
 from clearway.model.requests import Role
 from clearway.slurm.parse.hostlist import expand
 from tests.simulation.world import config
