@@ -12,12 +12,11 @@ from fastapi import APIRouter, HTTPException, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
 from clearway.api import job_schemas, job_views, schemas, views
-from clearway.api.authorization import needs
+from clearway.api.authorization import Own, Seen, Sight, needs
 from clearway.api.context import LONGEST_NAME, Context, Daemon, Report, UserFilter, paged
 from clearway.api.job_schemas import JOB_ID, JobRole
 from clearway.api.job_views import Part, parts_of
 from clearway.api.operation_routes import Ask
-from clearway.api.sight import Own, Seen, Sight
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.urgent import matching_rule
 from clearway.execution.save_tests import AGAIN_AFTER, SaveTestRequest, why_not_again

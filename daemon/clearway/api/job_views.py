@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from clearway.api import job_schemas as j
 from clearway.api import views
+from clearway.api.authorization import Own
 from clearway.api.job_schemas import JobRole
 from clearway.api.schemas import VerdictView
-from clearway.api.sight import Own
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.saving import SavingWay, if_urgent, saving
 from clearway.eligibility.urgent import matching_rule

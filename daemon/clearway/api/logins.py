@@ -18,6 +18,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -137,17 +138,18 @@ class Logins:
         Raises ``ConfigError``: they cannot be used.
         """
         verify, entries = verifier(access), self._tokens.read()
-        return entries, lambda: self._take_over(verify, entries)
+
+        def take_over() -> None:
+            self._verify, self._tokens.entries = verify, entries
+            with self._lock:
+                for kept in self._known.values():
+                    kept.clear()
+
+        return entries, take_over
 
     @property
     def entries(self) -> tuple[Entry, ...]:
         return self._tokens.entries
-
-    def _take_over(self, verify: Verify, entries: tuple[Entry, ...]) -> None:
-        self._verify, self._tokens.entries = verify, entries
-        with self._lock:
-            for kept in self._known.values():
-                kept.clear()
 
     @property
     def configured(self) -> bool:
@@ -164,35 +166,32 @@ class Logins:
             return entry.identity
         if not is_jwt(token):
             raise LoginRefusedError("unknown token")
-        digest = hashlib.sha256(token.encode()).digest()
-        known = self._remembered(digest, now)
-        if known is None:
+
+        def ask() -> _Known:
             identity = self._asked(token)
-            known = _Known(identity, _until(token, now, refused=identity is None))
-            self._remember(digest, known)
-        if known.identity is None:
+            return _Known(identity, _until(token, now, refused=identity is None))
+
+        known = self._known_by(hashlib.sha256(token.encode()).digest(), now, ask)
+        if known is None:
             raise LoginRefusedError("a JWT that is not genuine, or has ended")
-        return known.identity
+        return known
 
     def identify_user(self, user: str) -> Identity:
         """A user whom the site's proxy names. Raises as ``identify``; a proxy cannot name root."""
         if user == "root" or not _USER.fullmatch(user):
             raise LoginRefusedError(f"the proxy names {user[:40]!r}, which is no user")
-        now, key = self._clock.now(), b"proxy " + user.encode()
-        known = self._remembered(key, now)
-        if known is None:
-            known = _Known(self._with_role(user), now + timedelta(seconds=KEPT_S))
-            self._remember(key, known)
-        assert known.identity is not None  # noqa: S101 - no such one is remembered
-        return known.identity
+        now = self._clock.now()
+        until = now + timedelta(seconds=KEPT_S)
+        known = self._known_by(b"proxy " + user.encode(), now, lambda: _Known(self._with_role(user), until))
+        assert known is not None  # noqa: S101 - no user is remembered as refused
+        return known
 
     def private_data(self) -> frozenset[str]:
         """The kinds of data that ordinary users see of themselves alone; everything where there is no Slurm to ask."""
         return EVERYTHING_PRIVATE if self._slurm is None else self._slurm.private_data()
 
     def _asked(self, token: str) -> Identity | None:
-        access = self._config().access
-        slurm = self._asks_slurm(access)
+        slurm = self._asks_slurm(self._config().access)
         user = self._verify(token)
         if user in (None, "root"):  # root is Slurm's word alone: at some providers users choose their names
             user = None if slurm is None else slurm.user_of(token)
@@ -206,22 +205,20 @@ class Logins:
     def _asks_slurm(self, access: AccessConfig) -> Directory | None:
         return self._slurm if access.slurm_tokens else None
 
-    def _remembered(self, digest: bytes, now: datetime) -> _Known | None:
+    def _known_by(self, key: bytes, now: datetime, ask: Callable[[], _Known]) -> Identity | None:
+        """As remembered, else asked for. The oldest are forgotten first; refused tokens cannot drive out good ones."""
         with self._lock:
             for kept in self._known.values():
-                known = kept.get(digest)
-                if known is not None and known.until > now:
-                    return known
-        return None
-
-    def _remember(self, digest: bytes, known: _Known) -> None:
-        """The oldest are forgotten first; tokens that were refused cannot drive out good ones."""
+                if (known := kept.get(key)) is not None and known.until > now:
+                    return known.identity
+        known = ask()
         kept = self._known[known.identity is not None]
         with self._lock:
-            kept[digest] = known
-            kept.move_to_end(digest)
+            kept[key] = known
+            kept.move_to_end(key)
             while len(kept) > _MOST_KEPT:
                 kept.popitem(last=False)
+        return known.identity
 
 
 def _until(token: str, now: datetime, *, refused: bool) -> datetime:
@@ -239,27 +236,19 @@ def role_of(user: str, access: AccessConfig, level: AdminLevel) -> Role:
     roles = [Role.USER, by_slurm.get(level, Role.USER)]
     if user == "root" and access.slurm_roles:
         roles.append(Role.ADMIN)
-    named = {Role.VIEWER: access.viewers, Role.OPERATOR: access.operators, Role.ADMIN: access.admins}
-    groups: frozenset[str] | None = None
-    for role, names in named.items():
-        if user in names:
-            roles.append(role)
-        elif wanted := {name[1:] for name in names if name.startswith("@")}:
-            groups = _groups_of(user) if groups is None else groups
-            roles += [role] * bool(wanted & groups)
+    listed = {Role.VIEWER: access.viewers, Role.OPERATOR: access.operators, Role.ADMIN: access.admins}
+    known_as = {user}
+    if any(name.startswith("@") for names in listed.values() for name in names):
+        known_as |= _groups_of(user)
+    roles += [role for role, names in listed.items() if known_as & set(names)]
     return max(roles, key=lambda role: role.rank)
 
 
-def _groups_of(user: str) -> frozenset[str]:
-    """The names of the user's groups on this machine; none for a user that it does not know."""
-    try:
-        ids = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
-    except (KeyError, ValueError):
-        return frozenset()
+def _groups_of(user: str) -> set[str]:
+    """The user's groups on this machine, as @GROUP; none for a user that it does not know."""
     found = set()
-    for number in ids:
-        try:
-            found.add(grp.getgrgid(number).gr_name)
-        except KeyError:
-            continue
-    return frozenset(found)
+    with suppress(KeyError, ValueError):
+        for number in os.getgrouplist(user, pwd.getpwnam(user).pw_gid):
+            with suppress(KeyError):
+                found.add(f"@{grp.getgrgid(number).gr_name}")
+    return found

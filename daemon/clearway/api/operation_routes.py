@@ -13,9 +13,8 @@ from fastapi import APIRouter, Depends, HTTPException, Path, Query, Response
 from starlette.convertors import StringConvertor, register_url_convertor
 
 from clearway.api import schemas, views
-from clearway.api.authorization import Actor, Asker, needs
+from clearway.api.authorization import Actor, Asker, Seen, needs
 from clearway.api.context import NOT_FOUND, Context, Daemon, JobFilter, Report, UserFilter, paged
-from clearway.api.sight import Seen
 from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest, UndrainRequest, chosen_nodes
 from clearway.drain.rolling import preview

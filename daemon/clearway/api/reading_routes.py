@@ -15,9 +15,8 @@ from fastapi.responses import StreamingResponse
 
 import clearway
 from clearway.api import report_schemas, schemas, views
-from clearway.api.authorization import PUBLIC, Asker, needs
+from clearway.api.authorization import PUBLIC, Asker, Seen, Sight, needs
 from clearway.api.context import Context, Daemon, JobFilter, Report, UserFilter, paged
-from clearway.api.sight import Seen, Sight
 from clearway.estimates.run_times import RunKey
 from clearway.model.cluster import ClusterSnapshot, Node
 from clearway.model.durations import parse_duration_s

@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,42 +53,37 @@ def new_token(name: str, role: Role, end: datetime | None) -> tuple[str, Entry]:
 
 
 class Tokens:
-    """The entries of the file, read when made and when told to ``reload``; without a file there is none."""
+    """The entries of the file, as read when made. Without a file there is none."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
-        self.entries: tuple[Entry, ...] = ()
-        self.reload()
+        self.entries = self.read()
 
     @property
     def configured(self) -> bool:
         return self._file is not None
 
-    def reload(self) -> None:
-        """Read the file again; when it cannot be used, the old entries stay.
+    def read(self) -> tuple[Entry, ...]:
+        """What the file has now, without taking it over.
 
         Raises ``ConfigError``: one line with file and line, never with a token.
         """
-        self.entries = self.read()
-
-    def read(self) -> tuple[Entry, ...]:
-        """What the file has now, without taking it over. Raises ``ConfigError`` as ``reload``."""
         if self._file is None:
             return ()
         return _parse(read_trusted(self._file, "the tokens", secret=True), self._file)
 
     def find(self, token: str) -> Entry | None:
         """The entry of this token, ended or not. Each is compared in constant time, so that the wait tells nothing."""
-        given, found = digest_of(token), None
-        for entry in self.entries:
-            if hmac.compare_digest(given, entry.digest):
-                found = entry
-        return found
+        given = digest_of(token)
+        found = [entry for entry in self.entries if hmac.compare_digest(given, entry.digest)]
+        return found[0] if found else None
 
 
 def _parse(text: str, file: Path) -> tuple[Entry, ...]:
     entries: dict[str, Entry] = {}
-    for number, line in _lines(text):
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
         try:
             entry = _entry(line)
         except ValueError as error:
@@ -98,12 +92,6 @@ def _parse(text: str, file: Path) -> tuple[Entry, ...]:
             raise ConfigError(f"{file}: line {number}: the same token as {entries[entry.digest].identity.name}'s")
         entries[entry.digest] = entry
     return tuple(entries.values())
-
-
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            yield number, line
 
 
 def _entry(line: str) -> Entry:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clearway.api.sight import Own
+from clearway.api.authorization import Own
 from clearway.api.tokens import Tokens
 from clearway.model.cluster import AdminLevel
 from tests.builders import NOW
