@@ -17,8 +17,7 @@ import clearway
 from clearway.api import job_routes, operation_routes, reading_routes
 from clearway.api.admission import MEDIA_TYPE, THREADS, BoundedBody, Gzip, Heads, KnownHosts, Lanes, Tags, problem
 from clearway.api.authorization import REFUSALS, check_declared
-from clearway.api.context import Context
-from clearway.api.schemas import Problem
+from clearway.api.context import Context, problems
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.telemetry.log import get_logger
 
@@ -47,14 +46,16 @@ def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI
         redoc_url=None,
         lifespan=_lifespan,
         redirect_slashes=False,
-        responses={
-            405: {"model": Problem, "description": "not by this method; Allow names those that there are"},
-            413: {"model": Problem, "description": f"the body is larger than {LARGEST_BODY} bytes"},
-            421: {"model": Problem, "description": "the Host header names another host"},
-            422: {"model": Problem, "description": "the request is malformed"},
-            429: {"model": Problem, "description": "too many requests of this kind; see Retry-After"},
-            503: {"model": Problem, "description": "no snapshot yet, or the database does not answer"},
-        },
+        responses=problems(
+            {
+                405: "not by this method; Allow names those that there are",
+                413: f"the body is larger than {LARGEST_BODY} bytes",
+                421: "the Host header names another host",
+                422: "the request is malformed",
+                429: "too many requests of this kind; see Retry-After",
+                503: "no snapshot yet, or the database does not answer",
+            }
+        ),
     )
     app.state.context = context
     for router in (

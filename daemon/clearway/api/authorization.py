@@ -33,7 +33,7 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from clearway.api import schemas as s
-from clearway.api.context import Context, Daemon
+from clearway.api.context import Context, Daemon, problems
 from clearway.api.logins import LoginRefusedError
 from clearway.api.report_schemas import StatusView
 from clearway.config.access import Public
@@ -57,11 +57,7 @@ def _is(peer: str, known: str) -> bool:
         return False
 
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    401: {"model": s.Problem, "description": "no valid token"},
-    403: {"model": s.Problem, "description": "the identity's role does not allow it"},
-}
-
+REFUSALS = problems({401: "no valid token", 403: "the identity's role does not allow it"})
 _ANONYMOUS = Identity("", Role.VIEWER)
 
 _bearer = HTTPBearer(auto_error=False, description="of `scontrol token` or `clearway token`")

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validat
 
 from clearway.api import job_schemas, job_views, schemas, views
 from clearway.api.authorization import Own, Seen, Sight, needs
-from clearway.api.context import LONGEST_NAME, Context, Daemon, Report, UserFilter, paged
+from clearway.api.context import LONGEST_NAME, Context, Daemon, Report, UserFilter, paged, problems
 from clearway.api.job_schemas import JOB_ID, JobRole
 from clearway.api.job_views import Part, parts_of
 from clearway.api.operation_routes import Ask
@@ -47,10 +47,7 @@ JobId = Annotated[
 @router.post(
     "/{job_id}/test-preemption",
     status_code=202,
-    responses={
-        404: {"model": schemas.Problem, "description": "the queue has no such job"},
-        409: {"model": schemas.Problem, "description": "another test is under way, or was lately"},
-    },
+    responses=problems({404: "the queue has no such job", 409: "another test is under way, or was lately"}),
 )
 def test_preemption(daemon: Daemon, seen: Seen, report: Report, ask: Ask, job_id: JobId) -> schemas.RequestView:
     """Ask a running job to save itself as an eviction would; nothing is requeued. For its owner and for operators.
@@ -122,10 +119,7 @@ def _known(jobs: Collection[Job], seen: Sight, report: CycleReport) -> Mapping[s
     }
 
 
-@router.get(
-    "/{job_id}",
-    responses={404: {"model": schemas.Problem, "description": "neither the queue nor the database has such a job"}},
-)
+@router.get("/{job_id}", responses=problems({404: "neither the queue nor the database has such a job"}))
 def job(
     daemon: Daemon,
     seen: Seen,
@@ -139,16 +133,15 @@ def job(
     """
     found = _found(job_id, seen, report)
     key = found.job_id if found is not None and job_id == found.display_id else job_id
-    involved = daemon.store.involvements(key, own=seen.own_alone, limit=page.limit + 1, offset=page.offset)
+    found_operations = daemon.store.involvements(key, own=seen.own_alone, limit=page.limit + 1, offset=page.offset)
+    involved = found_operations[: page.limit]
     tests = daemon.store.save_tests_of(key, own=seen.own_alone)
-    next_offset = page.end if len(involved) > page.limit else None
-    remembered = job_views.Remembered(involved[: page.limit], tests, next_offset)
     if found is None and not involved and not tests:
         raise HTTPException(404, f"Clearway knows nothing of job {job_id}: neither the queue nor its database has it")
     jobs = () if found is None else (found,)
     context, known = daemon.planning_context(report, jobs), _known(jobs, seen, report)
     parts = () if found is None else known[found.job_id].parts
-    operations = [_operation(each, parts, daemon, seen, context) for each in remembered.involved]
+    operations = [_operation(each, parts, daemon, seen, context) for each in involved]
     if page.offset == 0:
         operations += [  # those under way that leave it alone
             job_views.operation_in(part, own, _explanation(daemon, part.operation.eviction_id, part.operation.kind))
@@ -156,9 +149,15 @@ def job(
             if part.role in (JobRole.CANDIDATE, JobRole.RESIDENT)
         ]
         operations.sort(key=lambda each: each.eviction_id, reverse=True)
+    told: dict[str, object] = {
+        "taken_at": report.snapshot.taken_at,
+        "tests": tuple(views.view(job_schemas.SaveTestView, each, job_id=each.job.job_id) for each in tests),
+        "operations": tuple(operations),
+        "next_offset": page.end if len(found_operations) > page.limit else None,
+    }
     if found is None:
-        return job_views.gone_view(job_id, report, operations, remembered)
-    return job_views.job_view(known[found.job_id], report, context, operations, remembered)
+        return job_views.gone_view(job_id, report, involved, tests, told)
+    return job_views.job_view(known[found.job_id], report, context, told)
 
 
 def _found(job_id: str, seen: Sight, report: CycleReport) -> Job | None:

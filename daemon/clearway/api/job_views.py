@@ -207,30 +207,7 @@ def _doing_now(known: Known, context: PlanningContext) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """What the database has of a job: its newest tests, and a page of the operations that it had a part in."""
-
-    involved: Sequence[Involvement]
-    tests: Sequence[SaveTest]
-    next_offset: int | None
-
-    def told(self, operations: Sequence[j.JobOperationView], report: CycleReport) -> dict[str, object]:
-        return {
-            "taken_at": report.snapshot.taken_at,
-            "tests": tuple(views.view(j.SaveTestView, each, job_id=each.job.job_id) for each in self.tests),
-            "operations": tuple(operations),
-            "next_offset": self.next_offset,
-        }
-
-
-def job_view(
-    known: Known,
-    report: CycleReport,
-    context: PlanningContext,
-    operations: Sequence[j.JobOperationView],
-    remembered: Remembered,
-) -> j.JobView:
+def job_view(known: Known, report: CycleReport, context: PlanningContext, told: dict[str, object]) -> j.JobView:
     """Of a job that is in the queue."""
     job, rules = known.job, context.config.preemptors
     rule = matching_rule(job, rules)
@@ -239,7 +216,7 @@ def job_view(
         known,
         context,
         j.JobView,
-        **remembered.told(operations, report),
+        **told,
         node_names=job.nodes,
         restarts=job.restart_count,
         urgent="" if rule is None else rule.name or f"rule {rules.index(rule) + 1}",
@@ -261,15 +238,15 @@ _UNKNOWN = SimpleNamespace(name="", account="", qos="", partitions=(), num_nodes
 
 
 def gone_view(
-    job: str, report: CycleReport, operations: Sequence[j.JobOperationView], remembered: Remembered
+    job: str, report: CycleReport, involved: Sequence[Involvement], tests: Sequence[SaveTest], told: dict[str, object]
 ) -> j.JobView:
     """Of a job that is no longer in the queue, as its operations and tests remember it."""
-    left = (each.preemption.job for each in remembered.involved if each.preemption is not None)
-    seen = next(chain(left, (each.job for each in remembered.tests)), _UNKNOWN)
-    subjects = (each.subject for each in remembered.involved)
+    left = (each.preemption.job for each in involved if each.preemption is not None)
+    seen = next(chain(left, (each.job for each in tests)), _UNKNOWN)
+    subjects = (each.subject for each in involved)
     doing = "Slurm's record of it cannot be read just now." if report.snapshot.hides(job) else ""
     own = {"nodes": seen.num_nodes, "restarts": seen.restart_count, "doing": doing}
-    return views.view(j.JobView, seen, *subjects, **_GONE | own | remembered.told(operations, report))
+    return views.view(j.JobView, seen, *subjects, **_GONE | own | told)
 
 
 def operation_of(

@@ -14,7 +14,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 
 from clearway.api import schemas, views
 from clearway.api.authorization import Actor, Asker, Seen, needs
-from clearway.api.context import NOT_FOUND, Context, Daemon, JobFilter, Report, UserFilter, paged
+from clearway.api.context import NOT_FOUND, Context, Daemon, JobFilter, Report, UserFilter, paged, problems
 from clearway.drain.plan import plan_drain
 from clearway.drain.request import DrainRequest, UndrainRequest, chosen_nodes
 from clearway.drain.rolling import preview
@@ -220,11 +220,7 @@ def undrain(ask: Ask, wish: UndrainRequest) -> schemas.RequestView:
     return ask(RequestKind.UNDRAIN, document=wish.model_dump_json())
 
 
-@drains.post(
-    "/drains/what-if",
-    name="what_if",
-    responses={409: {"model": schemas.Problem, "description": "these nodes cannot be drained"}},
-)
+@drains.post("/drains/what-if", name="what_if", responses=problems({409: "these nodes cannot be drained"}))
 def drain_what_if(daemon: Daemon, seen: Seen, report: Report, wish: DrainRequest) -> schemas.WhatIfView:
     """How the jobs on these nodes would leave; changes nothing."""
     if wish.rolling is not None:

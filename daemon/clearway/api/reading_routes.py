@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import timedelta
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, HTTPException, Query, Response
@@ -16,7 +17,7 @@ from fastapi.responses import StreamingResponse
 import clearway
 from clearway.api import report_schemas, schemas, views
 from clearway.api.authorization import PUBLIC, Asker, Seen, Sight, needs
-from clearway.api.context import Context, Daemon, JobFilter, Report, UserFilter, paged
+from clearway.api.context import Context, Daemon, JobFilter, Report, UserFilter, paged, problems
 from clearway.estimates.run_times import RunKey
 from clearway.model.cluster import ClusterSnapshot, Node
 from clearway.model.durations import parse_duration_s
@@ -28,24 +29,21 @@ from clearway.store.base import LARGEST_ID
 
 health_router = APIRouter(tags=["health"], dependencies=[PUBLIC])
 
-_UNWELL: dict[int | str, dict[str, object]] = {503: {"model": schemas.Problem, "description": "no"}}
+_UNWELL = problems({503: "no"})
+_NOTHING_SEEN = SimpleNamespace(paused=False, halted="", stopped="", only_observes="", standby=False)
 
 
 def health_of(daemon: Context) -> report_schemas.Health:
-    report, config, age_s = daemon.report(), daemon.config(), daemon.pulse.age_s
-    stale_after_s = config.daemon.stale_after
-    return report_schemas.Health(
-        status="stale" if age_s > stale_after_s else "ok" if daemon.pulse.beaten else "starting",
+    config, age_s = daemon.config().daemon, daemon.pulse.age_s
+    return views.view(
+        report_schemas.Health,
+        daemon.report() or _NOTHING_SEEN,
+        status="stale" if age_s > config.stale_after else "ok" if daemon.pulse.beaten else "starting",
         version=clearway.__version__,
         backend=daemon.backend,
-        mode=config.daemon.mode,
-        paused=report is not None and report.paused,
-        halted="" if report is None else report.halted,
-        stopped="" if report is None else report.stopped,
-        only_observes="" if report is None else report.only_observes,
-        standby=report is not None and report.standby,
+        mode=config.mode,
         last_cycle_age_s=age_s,
-        stale_after_s=stale_after_s,
+        stale_after_s=config.stale_after,
     )
 
 
@@ -94,9 +92,8 @@ def node_map(report: CycleReport, operations: Iterable[Operation]) -> report_sch
     """``operations``: those that the asker may know the nodes of."""
     base = _base(report.snapshot)
     uses = dict(use for e in operations for use in _uses(e))
-    return report_schemas.NodeMap(
-        names=base.folded, states=base.states, uses="".join(uses.get(x, "-") for x in base.names)
-    )
+    shown = "".join(uses.get(name, "-") for name in base.names)
+    return report_schemas.NodeMap(names=base.folded, states=base.states, uses=shown)
 
 
 def _uses(e: Operation) -> Iterator[tuple[str, str]]:
@@ -218,20 +215,13 @@ def _operations(seen: Sight, report: CycleReport) -> Iterator[report_schemas.Ope
     for e in report.open_evictions:
         if (own := seen.part_of(e)) is not None:
             free_at = e.plan.made_at + timedelta(seconds=e.plan.chosen.max_delay_s)
-            jobs = tuple(_progress(each) for each in e.preemptions if own.has(each.job_id))
-            told = {"kind": e.kind, "predicted_nodes_free_at": free_at, "jobs": jobs}
-            yield own.summary(views.eviction_summary(e, report_schemas.OperationNow, **told))
-
-
-def _progress(one: Preemption) -> report_schemas.JobProgress:
-    return views.view(
-        report_schemas.JobProgress,
-        one,
-        one.job,
-        nodes=len(one.job.nodes),
-        predicted_lost_work_node_s=one.predicted_lost_node_s,
-        actual_lost_work_node_s=one.actual_lost_node_s,
-    )
+            jobs = tuple(
+                views.view(report_schemas.JobProgress, each, each.job, nodes=len(each.job.nodes))
+                for each in e.preemptions
+                if own.has(each.job_id)
+            )
+            shown = {"kind": e.kind, "predicted_nodes_free_at": free_at, "jobs": jobs}
+            yield own.summary(views.eviction_summary(e, report_schemas.OperationNow, **shown))
 
 
 class EventStream(StreamingResponse):
@@ -329,11 +319,7 @@ def calibration(
     return views.calibration_view(history, keys, daemon.clock.now(), page)
 
 
-@learned.get(
-    "/walltime/advice",
-    tags=["walltime"],
-    responses={404: {"model": schemas.Problem, "description": "no such job has ended yet"}},
-)
+@learned.get("/walltime/advice", tags=["walltime"], responses=problems({404: "no such job has ended yet"}))
 def walltime_advice(
     daemon: Daemon,
     seen: Seen,

@@ -55,13 +55,22 @@ S = TypeVar("S", bound=s.EvictionSummary)
 P = TypeVar("P", bound=s.PlanView)
 
 
+# What records call by another name.
+_OF_RECORDS = {
+    "predicted_lost_work_node_s": "predicted_lost_node_s",
+    "actual_lost_work_node_s": "actual_lost_node_s",
+    "gap_ratio": "gap",
+}
+
+
 def view(schema: type[A], *records: object, **own: object) -> A:
     """An answer with these ``own`` fields. Every other field is that of the first record that has one of its name."""
+    names = {name: _OF_RECORDS.get(name, name) for name in schema.model_fields.keys() - own.keys()}
     found = {
-        name: getattr(record, name)
+        name: getattr(record, theirs)
         for record in reversed(records)
-        for name in schema.model_fields.keys() - own.keys()
-        if hasattr(record, name)
+        for name, theirs in names.items()
+        if hasattr(record, theirs)
     }
     return schema.model_validate(found | own)
 
@@ -181,11 +190,10 @@ def _node_counts(report: CycleReport) -> r.NodeCounts:
 
 
 def preemptor_view(waiting: Waiting, report: CycleReport) -> s.PreemptorView:
-    preemptor = waiting.preemptor
-    left_s = (preemptor.deadline - report.at).total_seconds()
-    nodes = preemptor.nodes
-    code = preemptor.obstacle and preemptor.obstacle.code
-    return view(s.PreemptorView, waiting, preemptor, preemptor.job, nodes=nodes, left_s=left_s, left_to_slurm=code)
+    urgent = waiting.preemptor
+    left_s = (urgent.deadline - report.at).total_seconds()
+    code = urgent.obstacle and urgent.obstacle.code
+    return view(s.PreemptorView, waiting, urgent, urgent.job, nodes=urgent.nodes, left_s=left_s, left_to_slurm=code)
 
 
 def what_if_view(taken_at: datetime, plan: OperationPlan | NoPlan, *, budget: str = "") -> s.WhatIfView:
@@ -244,7 +252,6 @@ def explanation_view(eviction_id: int, plan: OperationPlan, explanation: Explana
         curve,
         explanation,
         eviction_id=eviction_id,
-        gap_ratio=curve.gap,
         alternatives=[alternative(each) for each in explanation.alternatives],
         later=[asdict(each) for each in explanation.later],
         rules=[with_more(each) for each in explanation.rules],
@@ -260,9 +267,8 @@ def verdict_views(e: Operation) -> tuple[s.VerdictView, ...]:
 def eviction_view(e: Operation, store: Store) -> s.EvictionView:
     replaced_by = store.successor(e.eviction_id) if e.state is EvictionState.SUPERSEDED else None
     preemptions = tuple(preemption_view(each) for each in e.preemptions)
-    return eviction_summary(
-        e, s.EvictionView, replaced_by=replaced_by, plan=plan_view(e.plan, s.PlanView), preemptions=preemptions
-    )
+    plan = plan_view(e.plan, s.PlanView)
+    return eviction_summary(e, s.EvictionView, replaced_by=replaced_by, plan=plan, preemptions=preemptions)
 
 
 def summary(e: Operation) -> s.EvictionSummary:
@@ -277,22 +283,16 @@ def eviction_summary(e: Operation, schema: type[S], **more: object) -> S:
         e.subject,
         e.plan,
         drain=_order_view(e.order) if isinstance(e, Drain | Relocation) else None,
-        promise=_promise_view(e),
+        promise=view(s.PromiseView, e.order, reservation=placement_name(e), chosen=e.plan.placement_nodes)
+        if isinstance(e, Promise)
+        else None,
         tasks=e.plan.tasks if isinstance(e, Eviction) else 1,
         preemptees=len(e.plan.preemptees),
         # Slurm gives whole seconds: a job that starts in the second of its plan would have started before it.
         time_to_start_s=None if started is None else max(0.0, (started - e.created_at).total_seconds()),
         start_margin_s=None if started is None else (e.plan.deadline - started).total_seconds(),
-        predicted_lost_work_node_s=e.predicted_lost_node_s,
-        actual_lost_work_node_s=e.actual_lost_node_s,
         **more,
     )
-
-
-def _promise_view(e: Operation) -> s.PromiseView | None:
-    if not isinstance(e, Promise):
-        return None
-    return view(s.PromiseView, e.order, reservation=placement_name(e), chosen=e.plan.placement_nodes)
 
 
 def _order_view(order: DrainOrder | RelocationOrder) -> s.DrainView:
@@ -301,14 +301,7 @@ def _order_view(order: DrainOrder | RelocationOrder) -> s.DrainView:
 
 
 def preemption_view(one: Preemption) -> s.PreemptionView:
-    return view(
-        s.PreemptionView,
-        one,
-        one.job,
-        partition=one.job.partitions[0] if one.job.partitions else "",
-        predicted_lost_work_node_s=one.predicted_lost_node_s,
-        actual_lost_work_node_s=one.actual_lost_node_s,
-    )
+    return view(s.PreemptionView, one, one.job, partition=next(iter(one.job.partitions), ""))
 
 
 def calibration_view(history: History, keys: Sequence[Key], now: datetime, asked: Page) -> r.CalibrationView:

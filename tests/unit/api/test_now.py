@@ -149,7 +149,7 @@ def test_a_listener_hears_of_changes_alone() -> None:
         await asyncio.sleep(0)
         feed.close()
         assert await waiting is None, "the daemon stops"
-        assert feed.listeners == 0
+        assert not feed._listeners
 
     asyncio.run(scenario())
 
