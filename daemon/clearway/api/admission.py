@@ -2,13 +2,11 @@
 
 A body is bounded, and each kind of request has a lane of its own. A lane answers some requests at a time, each with one
 worker thread at most, and lets some more wait; whatever exceeds that is answered 429 at once, and its connection is
-read again a second later. All lanes together have as many threads as there are, so that none waits for another: the
-daemon's metrics and its operators are answered however many ask for what-if plans or read. Its health needs no thread
-and no lane.
+read again a second later. All lanes together have as many threads as there are: the daemon's metrics and its operators
+are answered however many ask for what-if plans or read. Its health needs no thread and no lane.
 
 A request enters its lane when it has been read whole, and leaves it before its answer is sent: a slow peer holds no
-place. Streams are the exception: each holds a place of their lane to its end, and a thread only until its asker is
-known.
+place. Streams are the exception: each holds a place of their lane to its end.
 """
 
 import asyncio
@@ -42,8 +40,7 @@ class Places(NamedTuple):
 
     @property
     def of_peer(self) -> int:
-        """What one address may hold: half, so that another finds a place."""
-        return max(1, sum(self) // 2)
+        return max(1, sum(self) // 2)  # so that another address finds a place
 
 
 # What-if plans take a processor each, and the loop needs one. Metrics are refused to nobody: a connection asks for one
@@ -112,7 +109,18 @@ class Lanes(_Middleware):
             why, wait = "too many requests of this kind are being answered; try again", str(RETRY_AFTER_S)
             await problem(429, why, {"Retry-After": wait})(scope, receive, send)
             return
-        answer: list[Message] = []
+        turn, answer, has_turn = self._turns[lane], list[Message](), True
+
+        def release() -> None:
+            nonlocal has_turn
+            if has_turn:
+                turn.release()
+            has_turn = False
+
+        async def pass_on(message: Message) -> None:
+            """A stream is sent as it comes, and keeps its place to its end; its turn ends when its answer begins."""
+            release()
+            await send(message)
 
         async def keep(message: Message) -> None:
             answer.append(message)
@@ -120,11 +128,11 @@ class Lanes(_Middleware):
         self._inside[lane] += 1
         self._of_peer[lane, peer] += 1
         try:
-            if lane is Lane.LISTENING:
-                await self._listen(scope, receive, send)
-            else:
-                async with self._turns[lane]:
-                    await self._app(scope, receive, keep)
+            await turn.acquire()
+            try:
+                await self._app(scope, receive, pass_on if lane is Lane.LISTENING else keep)
+            finally:
+                release()
         finally:
             self._inside[lane] -= 1
             self._of_peer[lane, peer] -= 1
@@ -132,25 +140,6 @@ class Lanes(_Middleware):
                 del self._of_peer[lane, peer]
         for message in answer:
             await send(message)
-
-    async def _listen(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A stream is sent as it comes, and keeps its place to its end; its turn ends when its answer begins."""
-        turn = self._turns[Lane.LISTENING]
-        begun = False
-
-        async def begin(message: Message) -> None:
-            nonlocal begun
-            if not begun:
-                begun = True
-                turn.release()
-            await send(message)
-
-        await turn.acquire()
-        try:
-            await self._app(scope, receive, begin)
-        finally:
-            if not begun:
-                turn.release()
 
 
 class BoundedBody(_Middleware):

@@ -275,7 +275,8 @@ class Sight:
         subject = operation.subject
         told = {subject.job_id, subject.display_id, subject.user}
         ids = {verdict.job_id for verdict in operation.plan.verdicts} | set(getattr(operation.plan, "together", ()))
-        return self._own(_jobs_of(operation), ids, told)
+        jobs = [each.job for each in operation.preemptions]
+        return self._own([*jobs, operation.preemptor] if isinstance(operation, Eviction) else jobs, ids, told)
 
     def _own(self, jobs: Iterable[Job], ids: Collection[str] = (), told: Collection[str] = ()) -> Own:
         if self.asker.role.includes(Role.VIEWER):
@@ -312,9 +313,8 @@ class Sight:
         if self.all("jobs"):
             return list(report.waiting)
         left_for, user = self._left_for(report.open_evictions), self.asker.name
-        return [
-            each for each in report.waiting if each.preemptor.job.user == user or each.preemptor.job.job_id in left_for
-        ]
+        jobs = ((each, each.preemptor.job) for each in report.waiting)
+        return [each for each, job in jobs if job.user == user or job.job_id in left_for]
 
     def status(self, status: StatusView, operations: Sequence[Operation]) -> StatusView:
         """What waits as ``waiting`` has it, without sentences; the asker's operations; no rolling drains."""
@@ -343,15 +343,8 @@ class _Viewer(Own):
 _VIEWERS = _Viewer(None, frozenset())
 
 
-def _jobs_of(operation: Operation) -> Iterable[Job]:
-    yield from (each.job for each in operation.preemptions)
-    if isinstance(operation, Eviction):
-        yield operation.preemptor
-
-
 def _sight(asker: Asker, daemon: Daemon) -> Sight:
-    everything: frozenset[Any] = frozenset()
-    return Sight(asker, everything if asker.role.includes(Role.VIEWER) else daemon.logins.private_data())
+    return Sight(asker, frozenset() if asker.role.includes(Role.VIEWER) else daemon.logins.private_data())
 
 
 Seen = Annotated[Sight, Depends(_sight)]

@@ -86,11 +86,10 @@ def jobs(
     snapshot, users = report.snapshot, {seen.own_alone, user} - {None}
     listed = snapshot.jobs if node is None else snapshot.jobs_on.get(node, ())
     wanted = sorted((job for job in listed if users <= {job.user} and state in (None, job.state)), key=_by_number)
-    shown = wanted[page.offset : page.end]
+    shown = wanted[page.offset : page.end + 1]
     context, known = daemon.planning_context(report, shown), _known(shown, seen, report)
-    items = [job_views.row(known[job.job_id], context, job_schemas.JobRow) for job in shown]
-    more = page.end if len(wanted) > page.end else None
-    return job_schemas.JobList(taken_at=snapshot.taken_at, items=tuple(items), next_offset=more)
+    rows = [job_views.row(known[job.job_id], context, job_schemas.JobRow) for job in shown]
+    return views.page(job_schemas.JobList, rows, page, taken_at=snapshot.taken_at)
 
 
 def _by_number(job: Job) -> tuple[int, str]:

@@ -20,14 +20,12 @@ from clearway.estimates.learning import runs_again
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.operations import (
-    Drain,
     Eviction,
     EvictionState,
     Operation,
     OperationKind,
     Preemption,
     PreemptionState,
-    Promise,
     Relocation,
 )
 from clearway.model.plan import Choice, Explanation, Verdict, node_hours
@@ -83,31 +81,24 @@ def _parts_in(operation: Operation, wanted: Mapping[str, Job]) -> Iterator[tuple
 def goal(operation: Operation) -> str:
     """What jobs leave for, within a sentence."""
     if isinstance(operation, Eviction):
-        subject = operation.subject
-        return f"{operation.plan.called} {subject.display_id} of {subject.user}"
-    if isinstance(operation, Relocation):
-        return f"{operation.order.kind.value} {operation.eviction_id}"
-    if isinstance(operation, Promise):
-        return f"promise {operation.eviction_id}"
-    assert isinstance(operation, Drain), operation.kind  # noqa: S101 - there are four kinds
-    return f"drain {operation.eviction_id}"
+        return f"{operation.plan.called} {operation.subject.display_id} of {operation.subject.user}"
+    kind = operation.order.kind if isinstance(operation, Relocation) else operation.kind
+    return f"{kind.value} {operation.eviction_id}"
 
 
 def doing(part: Part) -> str:
     """What is being done with the job, as a sentence."""
-    operation = part.operation
-    match part.role:
-        case JobRole.PREEMPTOR:
-            return _for_preemptor(operation)
-        case JobRole.RESIDENT:
-            why = "it stays until it ends" if part.verdict is None else part.verdict.reason
-            return f"{short(part.nodes)} is being emptied ({goal(operation)}); the job is left alone: {why}."
-        case JobRole.CANDIDATE:
-            why = "" if part.verdict is None else f": {part.verdict.reason}"
-            return f"It could leave for {goal(operation)}, and stays{why}."
-        case JobRole.PREEMPTEE:
-            assert part.preemption is not None  # noqa: S101 - by its role
-            return _for_preemptee(part.preemption, operation)
+    operation, verdict = part.operation, part.verdict
+    if part.role is JobRole.PREEMPTOR:
+        said = _FOR_PREEMPTOR.get(operation.state, "Eviction {number} makes room for it.")
+        return said.format(number=operation.eviction_id)
+    if part.role is JobRole.RESIDENT:
+        why = "it stays until it ends" if verdict is None else verdict.reason
+        return f"{short(part.nodes)} is being emptied ({goal(operation)}); the job is left alone: {why}."
+    if part.preemption is None:
+        why = "" if verdict is None else f": {verdict.reason}"
+        return f"It could leave for {goal(operation)}, and stays{why}."
+    return _for_preemptee(part.preemption, operation)
 
 
 _FOR_PREEMPTOR = {
@@ -134,11 +125,6 @@ _PLANNED = {
     EvictionState.AWAITING_APPROVAL: "It leaves for {goal} once an operator approves eviction {number}.",
     EvictionState.SCHEDULED: "It leaves for {goal} when that begins.",
 }
-
-
-def _for_preemptor(operation: Operation) -> str:
-    said = _FOR_PREEMPTOR.get(operation.state, "Eviction {number} makes room for it.")
-    return said.format(number=operation.eviction_id)
 
 
 def _for_preemptee(p: Preemption, operation: Operation) -> str:

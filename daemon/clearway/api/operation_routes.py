@@ -23,7 +23,6 @@ from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
 from clearway.model.operations import STATE_GROUPS, EvictionState, Promise
 from clearway.model.orders import DrainOrder, MoveKind, RollingDrain, RollingState
-from clearway.model.report import CycleReport
 from clearway.model.requests import RequestKind, Role
 from clearway.promise.request import PromiseRequest
 from clearway.relocation.controller import jobs_left
@@ -257,22 +256,18 @@ _add_request(
 )
 
 
-@moves.post("/compactions/what-if")
-def compaction(daemon: Daemon, report: Report) -> schemas.WhatIfView:
-    """Which jobs a compaction would move now, and why others stay; changes nothing."""
-    return _moves_what_if(MoveKind.COMPACTION, daemon, report)
+def _add_moves_what_if(kind: MoveKind) -> None:
+    def what_if(daemon: Daemon, report: Report) -> schemas.WhatIfView:
+        context = daemon.planning_context(report)
+        jobs = jobs_left(kind, daemon.store, context.config, context.now)
+        return views.what_if_view(context.now, plan_moves(kind, context, jobs=jobs, actor="what-if"))
+
+    says = f"Which jobs a {kind.value} would move now, and why others stay; changes nothing."
+    moves.post(f"/{kind.value}s/what-if", name=kind.value, description=says)(what_if)
 
 
-@moves.post("/promotions/what-if")
-def promotion(daemon: Daemon, report: Report) -> schemas.WhatIfView:
-    """Which jobs a promotion would move now, and why others stay; changes nothing."""
-    return _moves_what_if(MoveKind.PROMOTION, daemon, report)
-
-
-def _moves_what_if(kind: MoveKind, daemon: Context, report: CycleReport) -> schemas.WhatIfView:
-    context = daemon.planning_context(report)
-    jobs = jobs_left(kind, daemon.store, context.config, context.now)
-    return views.what_if_view(context.now, plan_moves(kind, context, jobs=jobs, actor="what-if"))
+for _move in MoveKind:
+    _add_moves_what_if(_move)
 
 
 @rolling.get("")

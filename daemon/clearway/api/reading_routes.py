@@ -224,10 +224,6 @@ def _operations(seen: Sight, report: CycleReport) -> Iterator[report_schemas.Ope
             yield own.summary(views.eviction_summary(e, report_schemas.OperationNow, **shown))
 
 
-class EventStream(StreamingResponse):
-    media_type = "text/event-stream"
-
-
 _EVENT = {  # of each of them
     "type": "object",
     "properties": {
@@ -242,13 +238,14 @@ _EVENT = {  # of each of them
     response_class=Response,  # of no media type: its refusals are JSON
     responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}, "description": "server-sent events"}},
 )
-async def stream(daemon: Daemon) -> EventStream:
+async def stream(daemon: Daemon) -> StreamingResponse:
     """Server-sent events without data of jobs: `changed` when `/now` has changed, `alive` every 15 s.
 
     Both say how old the last cycle is. The stream ends after 5 minutes, and when the daemon stops; ask again then.
     """
     # X-Accel-Buffering: nginx would keep events back until there are some kilobytes of them.
-    return EventStream(_told(daemon), headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_told(daemon), headers=headers, media_type="text/event-stream")
 
 
 async def _told(daemon: Context) -> AsyncIterator[str]:

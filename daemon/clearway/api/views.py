@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from clearway.api import report_schemas as r
@@ -27,19 +28,7 @@ from clearway.model.operations import (
     Relocation,
 )
 from clearway.model.orders import DrainOrder, RelocationOrder, RollingDrain, RollingState
-from clearway.model.plan import (
-    Alternative,
-    Choice,
-    DrainPlan,
-    Explanation,
-    NoPlan,
-    OperationPlan,
-    Plan,
-    PlannedAction,
-    RelocationPlan,
-    RuleOutcome,
-)
-from clearway.model.problem import Option
+from clearway.model.plan import Choice, Cost, DrainPlan, Explanation, NoPlan, OperationPlan, Plan, RelocationPlan
 from clearway.model.records import Key
 from clearway.model.report import CycleReport, Waiting
 from clearway.model.urgent_report import MOST_CASES, Beside, CaseOutcome, Report
@@ -232,29 +221,31 @@ def explanation_view(eviction_id: int, plan: OperationPlan, explanation: Explana
     candidates = {candidate.job_id: candidate for candidate in plan.problem.candidates}
     leaving = {planned.job_id: planned for planned in plan.chosen.actions}
 
-    def with_more(each: Alternative | RuleOutcome) -> dict[str, Any]:
-        more = None if each.cost is None else each.cost.lost_work_node_s - own.lost_work_node_s
-        return asdict(each) | {"more_lost_work_node_s": more}
+    def more(cost: Cost | None) -> float | None:
+        return None if cost is None else cost.lost_work_node_s - own.lost_work_node_s
 
-    def alternative(each: Alternative) -> dict[str, Any]:
+    alternatives = []
+    for each in explanation.alternatives:
         candidate = candidates[each.job_id]
         in_time = plan.problem.in_time(candidate.options) if each.known and each.cost is not None else ()
-        way: PlannedAction | Option | None = leaving.get(each.job_id) or min(
-            in_time,
-            key=lambda option: (option.lost_work_node_s, option.return_node_s, option.checkpoint_s),
-            default=None,
+        cheapest = min(in_time, key=attrgetter("lost_work_node_s", "return_node_s", "checkpoint_s"), default=None)
+        way = leaving.get(each.job_id) or cheapest
+        told = view(
+            s.AlternativeView,
+            each,
+            more_lost_work_node_s=more(each.cost),
+            nodes=candidate.nodes,
+            action=way and way.action,
+            own_lost_work_node_s=way and way.lost_work_node_s,
         )
-        ways = (None, None) if way is None else (way.action, way.lost_work_node_s)
-        return with_more(each) | {"nodes": candidate.nodes, "action": ways[0], "own_lost_work_node_s": ways[1]}
-
+        alternatives.append(told)
     return view(
         s.ExplanationView,
         curve,
         explanation,
         eviction_id=eviction_id,
-        alternatives=[alternative(each) for each in explanation.alternatives],
-        later=[asdict(each) for each in explanation.later],
-        rules=[with_more(each) for each in explanation.rules],
+        alternatives=alternatives,
+        rules=[view(s.RuleOutcomeView, each, more_lost_work_node_s=more(each.cost)) for each in explanation.rules],
     )
 
 
