@@ -206,11 +206,12 @@ class Own:
 
     def told(self, sentence: str) -> str:
         """The sentence without the names of others."""
-        return _WORD.sub(lambda word: _OTHER if self._hidden(word[0]) else word[0], sentence)
 
-    def _hidden(self, word: str) -> bool:
-        word = word.strip(".-@")
-        return word in self.others or word.startswith(PREFIX)
+        def shown(word: re.Match[str]) -> str:
+            name = word[0].strip(".-@")
+            return _OTHER if name in self.others or name.startswith(PREFIX) else word[0]
+
+        return _WORD.sub(shown, sentence)
 
     def redacted(self, answer: A, *sentences: str, **others: object) -> A:
         """The answer without the names of others in these fields of it, and with ``others`` as they are given."""

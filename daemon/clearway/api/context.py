@@ -43,7 +43,7 @@ LONGEST_S = 300.0  # then the listener asks again, and its token is looked at ag
 
 @dataclass(eq=False)
 class Feed:
-    """Any thread may call ``look`` and ``close``; ``events`` belongs to an event loop."""
+    """The loop's thread calls ``look``, any thread ``close``; ``events`` belongs to an event loop."""
 
     _listeners: set[Callable[[], object]] = field(default_factory=set)  # what wakes each of them, from any thread
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -52,13 +52,8 @@ class Feed:
 
     def look(self, shown: Callable[[], object]) -> None:
         """Call the listeners if what is ``shown`` now differs from what was shown before."""
-        with self._lock:
-            if not self._listeners:
-                self._shown = None
-                return
-        now = shown()
-        with self._lock:
-            changed, self._shown = now != self._shown, now
+        now = shown() if self._listeners else None
+        changed, self._shown = now != self._shown, now
         if changed:
             self._call_all()
 

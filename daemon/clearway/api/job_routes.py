@@ -180,6 +180,11 @@ def _explanation(daemon: Context, eviction_id: int, kind: OperationKind) -> Expl
 
 
 LONGEST_DELAY_S = 7 * 86_400.0
+_DELAY_FORMS = [
+    {"type": "number", "minimum": 0, "maximum": LONGEST_DELAY_S},
+    {"type": "string", "pattern": r"^\s*([0-9]{1,9}(\.[0-9]{1,6})?|([0-9]{1,9}[dhms])+)\s*$"},
+]
+_DELAY_SCHEMA = WithJsonSchema({"anyOf": _DELAY_FORMS, "examples": ["10m", 600]})
 
 
 class WhatIf(BaseModel):
@@ -190,22 +195,7 @@ class WhatIf(BaseModel):
     nodes: int | None = Field(
         None, ge=1, description="number of nodes that the job asks for; null: as many as its tasks need"
     )
-    max_delay: (
-        Annotated[
-            Duration,
-            Field(le=LONGEST_DELAY_S),
-            WithJsonSchema(
-                {
-                    "anyOf": [
-                        {"type": "number", "minimum": 0, "maximum": LONGEST_DELAY_S},
-                        {"type": "string", "pattern": r"^\s*([0-9]{1,9}(\.[0-9]{1,6})?|([0-9]{1,9}[dhms])+)\s*$"},
-                    ],
-                    "examples": ["10m", 600],
-                }
-            ),
-        ]
-        | None
-    ) = Field(
+    max_delay: Annotated[Duration, Field(le=LONGEST_DELAY_S), _DELAY_SCHEMA] | None = Field(
         None,
         description="how long the job may wait: seconds, or 90s, 10m, 1h30m; at most 7 days; null: as the rule says "
         "that makes such a job urgent",

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from clearway.api.tokens import Entry, Tokens
 from clearway.config.access import AccessConfig
@@ -33,7 +33,7 @@ from clearway.model.clock import Clock
 from clearway.model.cluster import AdminLevel
 from clearway.model.errors import ConfigError
 from clearway.model.requests import Identity, Role
-from clearway.slurm.identity import EVERYTHING_PRIVATE, claims_of, is_jwt
+from clearway.slurm.identity import EVERYTHING_PRIVATE, SlurmIdentity, claims_of, is_jwt
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 
@@ -99,16 +99,6 @@ class LoginRefusedError(Exception):
     """``str`` is the reason in one line for the daemon's records; the asker is told no more than that it failed."""
 
 
-class Directory(Protocol):
-    """What is asked of Slurm (``slurm.identity.SlurmIdentity``)."""
-
-    def user_of(self, token: str) -> str | None: ...
-
-    def admin_level(self, user: str) -> AdminLevel: ...
-
-    def private_data(self) -> frozenset[str]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Known:
     identity: Identity | None  # None: refused
@@ -122,7 +112,7 @@ class Logins:
     """
 
     def __init__(
-        self, tokens: Tokens, config: Callable[[], Config], clock: Clock, slurm: Directory | None = None
+        self, tokens: Tokens, config: Callable[[], Config], clock: Clock, slurm: SlurmIdentity | None = None
     ) -> None:
         self._tokens = tokens
         self._config = config
@@ -202,7 +192,7 @@ class Logins:
         level = AdminLevel.NONE if self._slurm is None or not access.slurm_roles else self._slurm.admin_level(user)
         return Identity(user, role_of(user, access, level))
 
-    def _asks_slurm(self, access: AccessConfig) -> Directory | None:
+    def _asks_slurm(self, access: AccessConfig) -> SlurmIdentity | None:
         return self._slurm if access.slurm_tokens else None
 
     def _known_by(self, key: bytes, now: datetime, ask: Callable[[], _Known]) -> Identity | None:
