@@ -5,6 +5,7 @@ made at a time, and the input is bounded by the cluster's size.
 """
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from math import ceil
 from typing import Annotated, Self
 
@@ -17,12 +18,11 @@ from clearway.api.context import LONGEST_NAME, Context, Daemon, Report, UserFilt
 from clearway.api.job_schemas import JOB_ID, JobRole
 from clearway.api.job_views import Part, parts_of
 from clearway.api.operation_routes import Ask
-from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.urgent import matching_rule
 from clearway.execution.save_tests import AGAIN_AFTER, SaveTestRequest, why_not_again
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.durations import Duration
-from clearway.model.operations import OperationKind
+from clearway.model.operations import Operation, OperationKind
 from clearway.model.plan import Explanation, NoPlan
 from clearway.model.records import Involvement
 from clearway.model.report import CycleReport
@@ -140,10 +140,15 @@ def job(
     jobs = () if found is None else (found,)
     context, known = daemon.planning_context(report, jobs), _known(jobs, seen, report)
     parts = () if found is None else known[found.job_id].parts
-    operations = [_operation(each, parts, daemon, seen, context) for each in involved]
+    operations = []
+    for each in involved:
+        part = next((part for part, _ in parts if part.operation.eviction_id == each.eviction_id), None)
+        own = seen.involvement(partial(daemon.store.eviction, each.eviction_id))
+        explanation = None if each.preemption is None else _explanation(daemon, each)
+        operations.append(job_views.operation_view(each, part, own, explanation, context))
     if page.offset == 0:
         operations += [  # those under way that leave it alone
-            job_views.operation_in(part, own, _explanation(daemon, part.operation.eviction_id, part.operation.kind))
+            job_views.operation_view(part.operation, part, own, _explanation(daemon, part.operation), context)
             for part, own in parts
             if part.role in (JobRole.CANDIDATE, JobRole.RESIDENT)
         ]
@@ -165,18 +170,8 @@ def _found(job_id: str, seen: Sight, report: CycleReport) -> Job | None:
     return found if found is not None and seen.own_alone in (None, found.user) else None
 
 
-def _operation(
-    involved: Involvement, parts: Collection[tuple[Part, Own]], daemon: Context, seen: Sight, context: PlanningContext
-) -> job_schemas.JobOperationView:
-    number = involved.eviction_id
-    part = next((each for each, _ in parts if each.operation.eviction_id == number), None)
-    own = seen.involvement(lambda: daemon.store.eviction(number))
-    explanation = None if involved.preemption is None else _explanation(daemon, number, involved.kind)
-    return job_views.operation_of(involved, part, own, explanation, context)
-
-
-def _explanation(daemon: Context, eviction_id: int, kind: OperationKind) -> Explanation | None:
-    return daemon.store.explanation(eviction_id) if kind is OperationKind.EVICTION else None
+def _explanation(daemon: Context, known: Involvement | Operation) -> Explanation | None:
+    return daemon.store.explanation(known.eviction_id) if known.kind is OperationKind.EVICTION else None
 
 
 LONGEST_DELAY_S = 7 * 86_400.0

@@ -235,71 +235,50 @@ def gone_view(
     return views.view(j.JobView, seen, *subjects, **_GONE | own | told)
 
 
-def operation_of(
-    involved: Involvement, part: Part | None, own: Own, explanation: Explanation | None, context: PlanningContext
+_NO_RULE = SimpleNamespace(rule="")  # of a plan that serves no job
+
+
+def operation_view(
+    known: Involvement | Operation, part: Part | None, own: Own, explained: Explanation | None, context: PlanningContext
 ) -> j.JobOperationView:
-    """One that serves the job or that it leaves for; ``part``: as the newest cycle has it, while it is open."""
-    p = involved.preemption
+    """One that serves the job or that it leaves for (``Involvement``), or an open one in which it stays where it is.
+
+    ``part``: as the newest cycle has it, while it is open.
+    """
+    serves, verdict = known.kind is OperationKind.EVICTION, None if part is None else part.verdict
+    leaves = known.preemption if isinstance(known, Involvement) else None
+    role = JobRole.PREEMPTOR if leaves is None else JobRole.PREEMPTEE
     until = None if part is None else part.operation.runs_until
-    at, why = (None, "") if p is None else runs_again(p, until, context.history, context.now)
-    return _operation(
-        involved,
-        part,
-        own,
-        None if p is None else _sparing(p.job_id, explanation),
-        role=j.JobRole.PREEMPTOR if p is None else j.JobRole.PREEMPTEE,
-        preemption=None if p is None else own.preemption(views.preemption_view(p)),
-        runs_again_at=at,
-        runs_again_why=why,
-    )
-
-
-def operation_in(part: Part, own: Own, explanation: Explanation | None) -> j.JobOperationView:
-    """An open one in which the job stays: it was a candidate, or is on a node that is emptied."""
-    return _operation(
-        part.operation,
-        part,
-        own,
-        None if part.verdict is None else _sparing(part.verdict.job_id, explanation),
-        role=part.role,
-        deadline=part.operation.plan.deadline,
-        rule=getattr(part.operation.plan, "rule", ""),
-        preemption=None,
-        runs_again_at=None,
-        runs_again_why="",
-    )
-
-
-def _operation(
-    known: Involvement | Operation, part: Part | None, own: Own, sparing: j.SparingView | None, **more: object
-) -> j.JobOperationView:
-    serves = known.kind is OperationKind.EVICTION
-    verdict = None if part is None or part.verdict is None else views.view(VerdictView, part.verdict)
+    at, why = (None, "") if leaves is None else runs_again(leaves, until, context.history, context.now)
+    compared = leaves if isinstance(known, Involvement) else verdict
     return views.view(
         j.JobOperationView,
         known,
+        *(() if isinstance(known, Involvement) else (known.plan, _NO_RULE)),
+        role=role if part is None or isinstance(known, Involvement) else part.role,
         outcome=own.told(known.outcome),
         for_job_id=known.subject.job_id if serves else None,
         for_display_id=known.subject.display_id if serves else None,
         for_user=known.subject.user,
         nodes=() if part is None else part.nodes,
-        verdict=verdict and own.redacted(verdict, "reason"),
-        sparing=sparing if serves else None,
-        **more,
+        preemption=None if leaves is None else own.preemption(views.preemption_view(leaves)),
+        verdict=verdict and own.redacted(views.view(VerdictView, verdict), "reason"),
+        sparing=_sparing(compared.job_id, explained) if serves and compared is not None else None,
+        runs_again_at=at,
+        runs_again_why=why,
     )
 
 
-def _sparing(job_id: str, explanation: Explanation | None) -> j.SparingView:
-    found = None
-    if explanation is not None:
-        found = next((each for each in explanation.alternatives if each.job_id == job_id), None)
-    if found is None or explanation is None or not found.known:
+def _sparing(job_id: str, explained: Explanation | None) -> j.SparingView:
+    alternatives = () if explained is None else explained.alternatives
+    found = next((each for each in alternatives if each.job_id == job_id and each.known), None)
+    if found is None or explained is None:
         return j.SparingView(known=False, possible=False, more_lost_work_node_s=None, sentence="")
     spared = found.choice is Choice.SPARED
     if found.cost is None:
         why = "No plan in time has it leave." if spared else "Without it the nodes could not be freed in time."
         return j.SparingView(known=True, possible=False, more_lost_work_node_s=None, sentence=why)
-    more_node_s = round(found.cost.lost_work_node_s - explanation.cost.lost_work_node_s, 3)
+    more_node_s = round(found.cost.lost_work_node_s - explained.cost.lost_work_node_s, 3)
     which = "with it" if spared else "without it"
     more = f"loses {node_hours(more_node_s)} more" if more_node_s > 0 else "loses no less, and costs more otherwise"
     sentence = f"The best plan {which} {more}."
