@@ -13,10 +13,10 @@ from fastapi import APIRouter, HTTPException, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
 from clearway.api import job_schemas, job_views, schemas, views
-from clearway.api.authorization import Own, Seen, Sight, needs
+from clearway.api.authorization import Seen, Sight, needs
 from clearway.api.context import LONGEST_NAME, Context, Daemon, Report, UserFilter, paged, problems
 from clearway.api.job_schemas import JOB_ID, JobRole
-from clearway.api.job_views import Part, parts_of
+from clearway.api.job_views import parts_of
 from clearway.api.operation_routes import Ask
 from clearway.eligibility.urgent import matching_rule
 from clearway.execution.save_tests import AGAIN_AFTER, SaveTestRequest, why_not_again
@@ -99,20 +99,10 @@ def _by_number(job: Job) -> tuple[int, str]:
 def _known(jobs: Collection[Job], seen: Sight, report: CycleReport) -> Mapping[str, job_views.Known]:
     """What the newest cycle makes of these jobs, as far as the asker may see it."""
     waiting = {each.preemptor.job.job_id: each for each in seen.waiting(report)}
-    parts = parts_of(jobs, report)
-    operations = {part.operation.eviction_id: part.operation for found in parts.values() for part in found}
-    owns = {number: seen.part_of(operation) for number, operation in operations.items()}
-    told = seen.of_snapshot(report.snapshot)
-
-    def visible(found: Collection[Part]) -> tuple[tuple[Part, Own], ...]:
-        return tuple((part, own) for part in found if (own := owns[part.operation.eviction_id]) is not None)
-
+    parts, told = parts_of(jobs, report, seen), seen.of_snapshot(report.snapshot)
     return {
         job.job_id: job_views.Known(
-            job,
-            visible(parts.get(job.job_id, ())),
-            mine := waiting.get(job.job_id),
-            "" if mine is None else told.told(mine.why),
+            job, parts.get(job.job_id, ()), mine := waiting.get(job.job_id), "" if mine is None else told.told(mine.why)
         )
         for job in jobs
     }

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from clearway.api import job_schemas as j
 from clearway.api import views
-from clearway.api.authorization import Own
+from clearway.api.authorization import Own, Sight
 from clearway.api.job_schemas import JobRole
 from clearway.api.schemas import VerdictView
 from clearway.eligibility.context import PlanningContext
@@ -46,14 +46,16 @@ class Part:
     nodes: tuple[str, ...] = ()  # of the job's own, that the operation empties
 
 
-def parts_of(jobs: Collection[Job], report: CycleReport) -> Mapping[str, tuple[Part, ...]]:
-    """By job_id, newest operation first; jobs that no open operation is about are absent."""
+def parts_of(jobs: Collection[Job], report: CycleReport, seen: Sight) -> Mapping[str, list[tuple[Part, Own]]]:
+    """By job_id, those that the asker may see, newest operation first; jobs of which there is none are absent."""
     wanted = {job.job_id: job for job in jobs}
-    found: defaultdict[str, list[Part]] = defaultdict(list)
+    found: defaultdict[str, list[tuple[Part, Own]]] = defaultdict(list)
     for operation in sorted(report.open_evictions, key=lambda each: each.eviction_id, reverse=True):
-        for job_id, part in _parts_in(operation, wanted):
-            found[job_id].append(part)
-    return {job_id: tuple(parts) for job_id, parts in found.items()}
+        parts = tuple(_parts_in(operation, wanted))
+        if parts and (own := seen.part_of(operation)) is not None:
+            for job_id, part in parts:
+                found[job_id].append((part, own))
+    return found
 
 
 def _parts_in(operation: Operation, wanted: Mapping[str, Job]) -> Iterator[tuple[str, Part]]:
@@ -145,7 +147,7 @@ class Known:
     """A job and what the newest cycle makes of it; ``parts`` are those that the asker may see, newest first."""
 
     job: Job
-    parts: tuple[tuple[Part, Own], ...] = ()
+    parts: Sequence[tuple[Part, Own]] = ()
     waiting: Waiting | None = None
     why: str = ""  # of ``waiting``, as the asker may be told
 
