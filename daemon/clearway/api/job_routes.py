@@ -4,7 +4,7 @@ A what-if question is answered with the daemon's own decision on the newest snap
 made at a time, and the input is bounded by the cluster's size.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from math import ceil
 from typing import Annotated, Self
@@ -13,11 +13,12 @@ from fastapi import APIRouter, HTTPException, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
 from clearway.api import job_schemas, job_views, schemas, views
-from clearway.api.authorization import Seen, Sight, needs
+from clearway.api.authorization import Own, Seen, Sight, needs
 from clearway.api.context import LONGEST_NAME, Context, Daemon, Report, UserFilter, paged, problems
 from clearway.api.job_schemas import JOB_ID, JobRole
-from clearway.api.job_views import parts_of
+from clearway.api.job_views import Part, parts_of
 from clearway.api.operation_routes import Ask
+from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.urgent import matching_rule
 from clearway.execution.save_tests import AGAIN_AFTER, SaveTestRequest, why_not_again
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
@@ -130,12 +131,7 @@ def job(
     jobs = () if found is None else (found,)
     context, known = daemon.planning_context(report, jobs), _known(jobs, seen, report)
     parts = () if found is None else known[found.job_id].parts
-    operations = []
-    for each in involved:
-        part = next((part for part, _ in parts if part.operation.eviction_id == each.eviction_id), None)
-        own = seen.involvement(partial(daemon.store.eviction, each.eviction_id))
-        explanation = None if each.preemption is None else _explanation(daemon, each)
-        operations.append(job_views.operation_view(each, part, own, explanation, context))
+    operations = list(_operations(involved, parts, daemon, seen, context))
     if page.offset == 0:
         operations += [  # those under way that leave it alone
             job_views.operation_view(part.operation, part, own, _explanation(daemon, part.operation), context)
@@ -158,6 +154,20 @@ def _found(job_id: str, seen: Sight, report: CycleReport) -> Job | None:
     """The job of the queue, where the asker may see it."""
     found = job_views.find(job_id, report.snapshot)
     return found if found is not None and seen.own_alone in (None, found.user) else None
+
+
+def _operations(
+    involved: Iterable[Involvement],
+    parts: Collection[tuple[Part, Own]],
+    daemon: Context,
+    seen: Sight,
+    context: PlanningContext,
+) -> Iterator[job_schemas.JobOperationView]:
+    for each in involved:
+        part = next((part for part, _ in parts if part.operation.eviction_id == each.eviction_id), None)
+        own = seen.involvement(partial(daemon.store.eviction, each.eviction_id))
+        explained = None if each.preemption is None else _explanation(daemon, each)
+        yield job_views.operation_view(each, part, own, explained, context)
 
 
 def _explanation(daemon: Context, known: Involvement | Operation) -> Explanation | None:

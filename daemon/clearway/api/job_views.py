@@ -259,9 +259,7 @@ def operation_view(
         *(() if isinstance(known, Involvement) else (known.plan, _NO_RULE)),
         role=role if part is None or isinstance(known, Involvement) else part.role,
         outcome=own.told(known.outcome),
-        for_job_id=known.subject.job_id if serves else None,
-        for_display_id=known.subject.display_id if serves else None,
-        for_user=known.subject.user,
+        **_served(known),
         nodes=() if part is None else part.nodes,
         preemption=None if leaves is None else own.preemption(views.preemption_view(leaves)),
         verdict=verdict and own.redacted(views.view(VerdictView, verdict), "reason"),
@@ -269,6 +267,12 @@ def operation_view(
         runs_again_at=at,
         runs_again_why=why,
     )
+
+
+def _served(known: Involvement | Operation) -> dict[str, str | None]:
+    subject, serves = known.subject, known.kind is OperationKind.EVICTION
+    ids = (subject.job_id, subject.display_id) if serves else (None, None)
+    return {"for_job_id": ids[0], "for_display_id": ids[1], "for_user": subject.user}
 
 
 def _sparing(job_id: str, explained: Explanation | None) -> j.SparingView:
