@@ -110,7 +110,7 @@ def make_token(
     config: options.ConfigOption = options.DEFAULT_CONFIG,
 ) -> None:
     """Make a token, add its hash to the token file, and print it once; `systemctl reload clearway` takes it over."""
-    from clearway.api.tokens import NAME, Tokens, new_token  # noqa: PLC0415 - the other commands start quicker without
+    from clearway.api.logins import NAME, Tokens, new_token  # noqa: PLC0415 - the other commands start quicker without
 
     settings = options.configuration(config)
     if not NAME.fullmatch(name):

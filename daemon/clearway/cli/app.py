@@ -88,7 +88,7 @@ app.command(rich_help_panel=DAEMON)(restore)
 def serve(config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Run the daemon."""
     from clearway import bootstrap  # noqa: PLC0415 - the other commands start quicker without
-    from clearway.api.tokens import Tokens  # noqa: PLC0415
+    from clearway.api.logins import Tokens  # noqa: PLC0415
     from clearway.service import server  # noqa: PLC0415 - the other commands start quicker without
     from clearway.telemetry.log import configure_logging  # noqa: PLC0415
 

@@ -22,9 +22,8 @@ import uvicorn
 
 from clearway.api.app import create_app
 from clearway.api.context import Context, Feed, Pulse, Refusals
-from clearway.api.logins import Logins
+from clearway.api.logins import Logins, Tokens
 from clearway.api.reading_routes import shown
-from clearway.api.tokens import Tokens
 from clearway.config.configuration import Config
 from clearway.config.notify import NotifyConfig
 from clearway.model.errors import ClearwayError, ConfigError, StoreError

@@ -12,8 +12,7 @@ from fastapi.testclient import TestClient
 
 from clearway.api.app import create_app
 from clearway.api.context import Pulse
-from clearway.api.logins import Logins
-from clearway.api.tokens import Tokens, digest_of
+from clearway.api.logins import Logins, Tokens, digest_of
 from clearway.config.access import AccessConfig, Public
 from clearway.model.events import fan_out
 from clearway.service.server import api_context

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from clearway.api.logins import KEPT_S, LoginRefusedError, Logins, role_of
-from clearway.api.tokens import Tokens
+from clearway.api.logins import KEPT_S, LoginRefusedError, Logins, Tokens, role_of
 from clearway.config.access import AccessConfig
 from clearway.model.cluster import AdminLevel
 from clearway.model.errors import SlurmUnavailableError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clearway.api.authorization import Own
-from clearway.api.tokens import Tokens
+from clearway.api.logins import Tokens
 from clearway.model.cluster import AdminLevel
 from tests.builders import NOW
 from tests.simulation.world import config

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.api.tokens import Tokens, digest_of, new_token
+from clearway.api.logins import Tokens, digest_of, new_token
 from clearway.model.errors import ConfigError
 from clearway.model.requests import Identity, Role
 from tests.unit.api.conftest import LINE, TOKEN, token_file
