@@ -20,11 +20,10 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from clearway.api import schemas
+from clearway.api import report_schemas, schemas
 from clearway.api.job_schemas import JobView
-from clearway.api.plan_schemas import ExplanationView, VerdictList, VerdictView
-from clearway.api.report_schemas import AuditCheckView, AuditList, AuditView, ReportView
-from clearway.api.status_schemas import StatusView
+from clearway.api.report_schemas import AuditCheckView, AuditList, AuditView, ReportView, StatusView
+from clearway.api.schemas import ExplanationView, VerdictList, VerdictView
 from clearway.drain.request import DrainRequest
 from clearway.model.audit import AuditKind
 from clearway.model.errors import ClearwayError
@@ -47,7 +46,14 @@ _PATHS |= {kind: f"{kind.value}s" for kind in (RequestKind.DRAIN, RequestKind.UN
 _PATHS |= {kind: kind.value for kind in (RequestKind.PAUSE, RequestKind.RESUME, RequestKind.HALT, RequestKind.UNHALT)}
 
 T = TypeVar("T", bound=BaseModel)
-L = TypeVar("L", schemas.CalibrationView, schemas.EvictionList, schemas.LeaderList, schemas.RollingList, VerdictList)
+L = TypeVar(
+    "L",
+    report_schemas.CalibrationView,
+    schemas.EvictionList,
+    report_schemas.LeaderList,
+    schemas.RollingList,
+    VerdictList,
+)
 
 
 class ApiError(ClearwayError):
@@ -95,9 +101,9 @@ class Client:
     def close(self) -> None:
         self._http.close()
 
-    def health(self) -> schemas.Health:
+    def health(self) -> report_schemas.Health:
         """What the daemon says without a token, within seconds."""
-        return self._answer(schemas.Health, lambda: self._http.get("/health", timeout=_HEALTH_S))
+        return self._answer(report_schemas.Health, lambda: self._http.get("/health", timeout=_HEALTH_S))
 
     def status(self) -> StatusView:
         return self._get(StatusView, "status")
@@ -126,18 +132,18 @@ class Client:
     def explanation(self, eviction_id: int) -> ExplanationView:
         return self._get(ExplanationView, f"evictions/{eviction_id}/explanation")
 
-    def leaders(self, limit: int = _PAGE) -> schemas.LeaderList:
-        return self._list(schemas.LeaderList, "leaders", limit)
+    def leaders(self, limit: int = _PAGE) -> report_schemas.LeaderList:
+        return self._list(report_schemas.LeaderList, "leaders", limit)
 
-    def calibration(self, limit: int = _PAGE) -> schemas.CalibrationView:
-        return self._list(schemas.CalibrationView, "calibration", limit)
+    def calibration(self, limit: int = _PAGE) -> report_schemas.CalibrationView:
+        return self._list(report_schemas.CalibrationView, "calibration", limit)
 
     def report(self, since: str = "7d") -> ReportView:
         """On urgent jobs; ``since``: how far to look back, such as 7d."""
         return self._get(ReportView, "report", since=since)
 
-    def walltime_advice(self, user: str, name: str) -> schemas.WalltimeAdviceView:
-        return self._get(schemas.WalltimeAdviceView, "walltime/advice", user=user, name=name)
+    def walltime_advice(self, user: str, name: str) -> report_schemas.WalltimeAdviceView:
+        return self._get(report_schemas.WalltimeAdviceView, "walltime/advice", user=user, name=name)
 
     def rolling_drains(self, limit: int = _PAGE) -> schemas.RollingList:
         return self._list(schemas.RollingList, "rolling-drains", limit)

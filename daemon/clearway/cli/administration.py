@@ -18,7 +18,7 @@ import typer
 from rich.text import Text
 
 from clearway import __version__
-from clearway.api.tokens import NAME, Tokens, new_token
+from clearway.api.logins import NAME, Tokens, new_token
 from clearway.bootstrap import must_exist, open_store
 from clearway.cli import asker, launcher, options, render
 from clearway.config.configuration import Config, load_config, parse_config

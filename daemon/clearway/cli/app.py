@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from clearway import __version__, bootstrap
-from clearway.api.tokens import Tokens
+from clearway.api.logins import Tokens
 from clearway.cli import options, walltime_chain
 from clearway.cli.administration import backup, doctor, init, restore, token, verify
 from clearway.cli.asker import now

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from clearway.api import report_schemas, schemas, views
-from clearway.api.plan_schemas import ExplanationView, VerdictView
-from clearway.api.status_schemas import StatusView
+from clearway.api.report_schemas import StatusView
+from clearway.api.schemas import ExplanationView, VerdictView
 from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
 from clearway.cli import asker
 from clearway.config.configuration import Config
@@ -67,10 +67,10 @@ class Database:
     def evictions(self, state: str | None, limit: int) -> schemas.EvictionList:
         states = None if state is None else STATE_GROUPS.get(state) or (EvictionState(state),)
         found = self.store.evictions(states=states, limit=limit + 1)
-        return views.page(schemas.EvictionList, found, views.summary, limit)
+        return views.page(schemas.EvictionList, tuple(map(views.summary, found)), views.Page(limit))
 
     def promises(self, limit: int) -> schemas.EvictionList:
-        return views.promise_list(self.store, limit)
+        return views.promise_list(self.store, views.Page(limit))
 
     def eviction(self, eviction_id: int) -> schemas.EvictionView:
         return views.eviction_view(self.store.eviction(eviction_id), self.store)
@@ -90,24 +90,24 @@ class Database:
             raise ClearwayError(f"eviction {eviction_id} is not explained yet: {why}")
         return views.explanation_view(eviction_id, found.plan, explained)
 
-    def leaders(self, limit: int) -> schemas.LeaderList:
-        return views.leader_list(self.store, limit)
+    def leaders(self, limit: int) -> report_schemas.LeaderList:
+        return views.leader_list(self.store, views.Page(limit))
 
-    def calibration(self, limit: int) -> schemas.CalibrationView:
+    def calibration(self, limit: int) -> report_schemas.CalibrationView:
         history = HistoryKeeper(self.store).history(self.config)
-        return views.calibration_view(history, history.keys, asker.now(), limit, 0)
+        return views.calibration_view(history, history.keys, asker.now(), views.Page(limit))
 
     def report(self, since: str) -> report_schemas.ReportView:
         return views.urgent_report(self.store, parse_duration_s(since), asker.now())
 
-    def walltime_advice(self, user: str, name: str) -> schemas.WalltimeAdviceView:
+    def walltime_advice(self, user: str, name: str) -> report_schemas.WalltimeAdviceView:
         found = views.advice(user, name, self.store.runs_of(RunKey(user, name)))
         if found is None:
             raise ClearwayError(f"no job {name!r} of user {user!r} has been seen to end")
         return found
 
     def rolling_drains(self, limit: int) -> schemas.RollingList:
-        return views.rolling_list(self.store, limit)
+        return views.rolling_list(self.store, views.Page(limit))
 
     def rolling_drain(self, rolling_id: int) -> schemas.RollingView:
         found = self.store.rolling_drain(rolling_id)
@@ -124,7 +124,7 @@ class Database:
             for row in page:
                 document = row.document()
                 if all(value is None or document.get(name) == value for name, value in wanted.items()):
-                    yield report_schemas.audit_view(row)
+                    yield views.audit_view(row)
             before = page[-1].sequence
 
     def audit_check(self) -> report_schemas.AuditCheckView:

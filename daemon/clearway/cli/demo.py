@@ -20,8 +20,8 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from clearway import bootstrap
-from clearway.api.plan_schemas import WholePlanView
-from clearway.api.tokens import Tokens, new_token
+from clearway.api.logins import Tokens, new_token
+from clearway.api.schemas import WholePlanView
 from clearway.api.views import plan_view
 from clearway.cli import render
 from clearway.cli.asker import actor

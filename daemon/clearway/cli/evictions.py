@@ -11,8 +11,18 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from clearway.api.plan_schemas import ChosenPointView, CurveView, VerdictList, VerdictView, WholePlanView
-from clearway.api.schemas import DrainView, EvictionSummary, EvictionView, StepView, WhatIfView
+from clearway.api.schemas import (
+    ChosenPointView,
+    CurveView,
+    DrainView,
+    EvictionSummary,
+    EvictionView,
+    StepView,
+    VerdictList,
+    VerdictView,
+    WhatIfView,
+    WholePlanView,
+)
 from clearway.cli import options, render
 from clearway.model.durations import format_duration
 from clearway.model.errors import ClearwayError

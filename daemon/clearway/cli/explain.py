@@ -8,8 +8,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from clearway.api.plan_schemas import AlternativeView, CostView, ExplanationView, PlanView, RuleOutcomeView
-from clearway.api.schemas import EvictionView
+from clearway.api.schemas import AlternativeView, CostView, EvictionView, ExplanationView, PlanView, RuleOutcomeView
 from clearway.api.views import explanation_view, what_if_view
 from clearway.bootstrap import open_planner
 from clearway.cli import asker, database, options, render

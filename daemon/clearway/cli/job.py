@@ -12,10 +12,8 @@ import typer
 from pydantic import BaseModel
 from rich.console import RenderableType
 
-from clearway.api.forms import JOB_ID
-from clearway.api.job_schemas import JobOperationView, JobRole, JobView, WayView
-from clearway.api.plan_schemas import ActionView, WholePlanView
-from clearway.api.schemas import PreemptionView, RequestView, WhatIfView
+from clearway.api.job_schemas import JOB_ID, JobOperationView, JobRole, JobView, WayView
+from clearway.api.schemas import ActionView, PreemptionView, RequestView, WhatIfView, WholePlanView
 from clearway.cli import options, render, sbatch
 from clearway.client import ApiError, Client
 from clearway.model.durations import format_duration

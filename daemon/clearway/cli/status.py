@@ -10,8 +10,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from clearway.api.schemas import CalibrationView
-from clearway.api.status_schemas import StatusView
+from clearway.api.report_schemas import CalibrationView, StatusView
 from clearway.bootstrap import open_store
 from clearway.cli import asker, options, render
 from clearway.cli.drain import turns

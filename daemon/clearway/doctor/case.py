@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection, make_url, text
 
-from clearway.api.schemas import Health
+from clearway.api.report_schemas import Health
 from clearway.client import Client, SilentError
 from clearway.config import plugins
 from clearway.config.configuration import Config

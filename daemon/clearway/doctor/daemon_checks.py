@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from clearway.api.tokens import Tokens
+from clearway.api.logins import Tokens
 from clearway.config.configuration import Config, Mode
 from clearway.doctor.case import Case, Result, advice, clocks, fault, ok, sqlite_file, untried
 from clearway.execution.gate import halted_by_file, told

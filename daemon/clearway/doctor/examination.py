@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from sqlalchemy import make_url
 
-from clearway.api.logins import verifier
-from clearway.api.tokens import Tokens
+from clearway.api.logins import Tokens, verifier
 from clearway.config import plugins
 from clearway.config.configuration import Config
 from clearway.config.trusted_files import read_trusted

@@ -1,7 +1,7 @@
 """What a change of an operation means for whom: notices as facts, and their words for each place. Pure.
 
 A job's owner is told what Slurm itself shows of the own job, and the urgent job that it leaves for with its user, as
-REST tells them (``api.sight``). Neither the plan's reasons nor an operator's name are told: they may name other jobs.
+REST tells them (``api``). Neither the plan's reasons nor an operator's name are told: they may name other jobs.
 
 Nothing is told of a plan that is only proposed (observe mode): none of its jobs ever leaves.
 

@@ -23,9 +23,8 @@ import uvicorn
 
 from clearway.api.app import create_app
 from clearway.api.context import Context, Feed, Pulse, Refusals
-from clearway.api.logins import Directory, Logins
-from clearway.api.now_routes import shown
-from clearway.api.tokens import Tokens
+from clearway.api.logins import Logins, Tokens
+from clearway.api.reading_routes import shown
 from clearway.config.configuration import Config
 from clearway.config.notify import NotifyConfig
 from clearway.model.errors import ClearwayError, ConfigError, StoreError
@@ -33,6 +32,7 @@ from clearway.notify.dispatch import Dispatcher
 from clearway.service.configuration_record import ConfigurationRecord
 from clearway.service.listening import NEXT_REQUEST_S, BoundedConnection, close_idle, known_hosts, listen
 from clearway.service.loop import Loop
+from clearway.slurm.identity import SlurmIdentity
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.metrics import Metrics
 from clearway.web import page
@@ -89,7 +89,7 @@ class Service:
         metrics: Metrics,
         tokens: Tokens,
         *,
-        slurm: Directory | None = None,
+        slurm: SlurmIdentity | None = None,
         read_config: Callable[[], Config] | None = None,
         notifier: Notifier | None = None,
         dispatcher: Dispatcher | None = None,
@@ -332,7 +332,7 @@ def serve(
     metrics: Metrics,
     tokens: Tokens,
     *,
-    slurm: Directory | None = None,
+    slurm: SlurmIdentity | None = None,
     read_config: Callable[[], Config] | None = None,
     dispatcher: Dispatcher | None = None,
     announce: Callable[[str], None] = lambda _: None,

@@ -12,7 +12,8 @@ from rich.console import Group
 from rich.text import Text
 
 from clearway import bootstrap
-from clearway.api.report_schemas import ReportView, report_view
+from clearway.api.report_schemas import ReportView
+from clearway.api.views import report_view
 from clearway.cli import render
 from clearway.cli.options import complain
 from clearway.cli.report import lines, page

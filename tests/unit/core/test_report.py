@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.api.report_schemas import report_view
+from clearway.api.views import report_view
 from clearway.cli.report import page, picture
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Action
