@@ -9,8 +9,8 @@ from clearway.eligibility.exemption import Purpose, exemption
 from clearway.eligibility.urgent import is_eternal
 from clearway.estimates.checkpoint_load import shared_bandwidth
 from clearway.estimates.costs import CostBasis, end_ready_s, lost_work_node_s, preemption_options, why_no_checkpoint
+from clearway.estimates.history import run_key
 from clearway.estimates.learning import application, key_of
-from clearway.estimates.run_times import run_key
 from clearway.model.claims import CheckpointHow, Claims, Restart, last_checkpoint, read_claims
 from clearway.model.cluster import Job, JobState
 from clearway.model.durations import format_duration

@@ -11,7 +11,7 @@ from clearway.model.limits import Partition
 class Ask:
     """All of an urgent job, its rule and its partitions that a plan for it follows from.
 
-    Of the job every field counts that ``preemption.ask`` does not set to the same for all: a new field counts by
+    Of the job every field counts that ``preemption.validation`` does not set to the same for all: a new field counts by
     itself.
     """
 

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from clearway.config.budget import BudgetConfig
+from clearway.config.access import BudgetConfig
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.limits import Later, holds_back, may_be_lifted
