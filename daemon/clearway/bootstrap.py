@@ -10,23 +10,17 @@ from typing import Any
 from clearway.config import plugins
 from clearway.config.access import SlurmConfig
 from clearway.config.configuration import Config
-from clearway.drain.controller import DrainController
+from clearway.drain.controller import DrainController, RollingController
 from clearway.drain.lifecycle import DrainLifecycle
-from clearway.drain.rolling_controller import RollingController
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
-from clearway.execution.breaker import Breaker
-from clearway.execution.checkpoints import CheckpointTurns
 from clearway.execution.commands import Commander
-from clearway.execution.cycle_context import PlanningBasis
+from clearway.execution.cycle_context import Impossible, PlanningBasis, PlanningTime
 from clearway.execution.executor import Executor
-from clearway.execution.gate import Gate
-from clearway.execution.job_batch import Pace
+from clearway.execution.job_batch import CheckpointTurns, Pace
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.planning_time import Impossible, PlanningTime
-from clearway.execution.quarantine import Quarantine
+from clearway.execution.restraints import Breaker, Gate, Quarantine, Suppression, UserPauses
 from clearway.execution.save_tests import SaveTestController
-from clearway.execution.user_pauses import Suppression, UserPauses
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.errors import ConfigError
 from clearway.model.events import fan_out

@@ -22,8 +22,15 @@ import pytest
 
 from clearway.model.errors import ConfigError
 from clearway.promise.calendar import MOST_PROMISES, CalendarContents
-from clearway.promise.calendar_reader import WAITS_S, ReadsInProcess
-from clearway.promise.calendar_worker import CPU_S, LARGEST_ANSWER, MEMORY_MIB, TOO_MUCH, WALL_S
+from clearway.promise.calendar_reader import (
+    CPU_S,
+    LARGEST_ANSWER,
+    MEMORY_MIB,
+    TOO_MUCH,
+    WAITS_S,
+    WALL_S,
+    ReadsInProcess,
+)
 from tests.hostile_calendars import BEGIN, END, HOSTILE, LARGEST, event, season
 from tests.integration.daemon import DaemonProcess, get, wait_for, write_config
 

@@ -15,7 +15,7 @@ from clearway.api.context import Context, Daemon, Report
 from clearway.api.eviction_routes import OPERATOR, Ask, EvictionId
 from clearway.api.forms import NOT_FOUND
 from clearway.api.sight import Seen
-from clearway.drain.plan import plan_drain
+from clearway.drain.lifecycle import plan_drain
 from clearway.drain.request import DrainRequest, UndrainRequest, chosen_nodes
 from clearway.drain.rolling import preview
 from clearway.execution.lifecycle import not_ours_to_drain

@@ -17,7 +17,7 @@ from clearway.api import schemas as s
 from clearway.api.authorization import Asker
 from clearway.api.context import Daemon
 from clearway.api.status_schemas import StatusView
-from clearway.execution.placement import PREFIX
+from clearway.execution.lifecycle import PREFIX
 from clearway.model.cluster import ClusterSnapshot, Job
 from clearway.model.operations import Eviction, Operation
 from clearway.model.report import CycleReport, Waiting

@@ -13,9 +13,8 @@ from clearway.api.status_schemas import StatusView
 from clearway.config.configuration import Config, DaemonConfig
 from clearway.estimates.learning import History
 from clearway.estimates.run_times import RunRecord, advice_on, sentence
-from clearway.execution.breaker import BREAKER
-from clearway.execution.gate import Gate
-from clearway.execution.placement import placement_name
+from clearway.execution.lifecycle import placement_name
+from clearway.execution.restraints import BREAKER, Gate
 from clearway.model.claims import read_claims
 from clearway.model.operations import (
     Drain,

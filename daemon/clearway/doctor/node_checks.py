@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clearway.doctor.case import Case, Result, advice, fault, ok, untried
 from clearway.model.errors import SlurmError
-from clearway.service.clock_watch import APART_S
+from clearway.service.leadership import APART_S
 
 _JOB_S = 60.0
 _NOT_ASKED = untried("not asked for", "--job starts a job of a minute at most")

@@ -110,7 +110,6 @@ R = TypeVar("R", bound=BaseModel)
 
 
 def new_request(kind: type[R], **fields: object) -> R:
-    """Raises ``DrainError``, with the first thing that is wrong."""
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
@@ -143,10 +142,7 @@ def _first(error: ValidationError) -> str:
 
 
 def chosen_nodes(text: str, snapshot: ClusterSnapshot) -> tuple[str, ...]:
-    """The nodes of ``node[1-3],partition=debug,feature=gpu``: all of those together, by name.
-
-    Raises ``DrainError``: it is no such list, or names what the cluster does not have.
-    """
+    """All nodes of ``node[1-3],partition=debug,feature=gpu``, by name. Raises ``DrainError``."""
     names: set[str] = set()
     try:
         for piece in pieces(text.replace(" ", "")):

@@ -87,10 +87,7 @@ def left_out(rolling: RollingDrain, names: Collection[str], why: str) -> Rolling
 
 
 def next_nodes(rolling: RollingDrain, busy: Collection[str], snapshot: ClusterSnapshot) -> tuple[str, ...]:
-    """The nodes of the next drain, in the order of their turns; empty: none can begin now.
-
-    ``busy`` are nodes one of whose jobs is leaving for something else: they wait, and others come first.
-    """
+    """The nodes of the next drain, in the order of turns; empty: none now. ``busy`` ones wait."""
     free = rolling.at_once - sum(is_away(turn, snapshot) for turn in rolling.turns)
     waiting = [
         turn
@@ -110,11 +107,7 @@ def is_away(turn: Turn, snapshot: ClusterSnapshot) -> bool:
 
 
 def busy_nodes(open_ones: Collection[Operation], snapshot: ClusterSnapshot) -> frozenset[str]:
-    """Nodes that are not to be drained just now, though they may be later.
-
-    One of their jobs leaves for an eviction already, or is about to, and would be found in the way; or jobs are being
-    moved off or onto them, which gives them a Reason for a while.
-    """
+    """One of whose jobs leaves for an eviction, or is about to; or that a move concerns."""
     under_way = [e for e in open_ones if e.started_at is None and not e.state.undoing]
     emptying = {name for e in under_way for name in e.drained_nodes}
     moving = {job.job_id for name in emptying for job in snapshot.jobs_on.get(name, ())}
@@ -170,8 +163,6 @@ def _how_it_ended(rolling: RollingDrain) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Nodes that would be emptied together, as the cluster is now."""
-
     nodes: tuple[str, ...]
     jobs: int  # that would leave
     checkpoint_s: float  # that saving them would take, one after another
@@ -222,7 +213,6 @@ def _next_together(
 
 
 def progress(rolling: RollingDrain) -> str:
-    """How far it is, in one line."""
     counts = Counter(turn.state for turn in rolling.turns)
     return ", ".join(f"{counts[state]} {state.value}" for state in T if counts[state])
 
@@ -249,5 +239,4 @@ def newly_skipped(before: RollingDrain, after: RollingDrain) -> tuple[Turn, ...]
 
 
 def _with(rolling: RollingDrain, names: Collection[str], change: Callable[[Turn], Turn]) -> RollingDrain:
-    """With these nodes' turns changed."""
     return replace(rolling, turns=tuple(change(turn) if turn.node in names else turn for turn in rolling.turns))

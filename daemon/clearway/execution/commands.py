@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 
 from clearway.execution.job_batch import TakenStep
 from clearway.execution.job_lifecycle import Command
-from clearway.execution.lifecycle import Target
-from clearway.execution.placement import placement, placement_until
+from clearway.execution.lifecycle import Target, placement, placement_until
 from clearway.model.claims import CheckpointHow, saves
 from clearway.model.cluster import Job, JobState
 from clearway.model.errors import (
@@ -51,10 +50,7 @@ class Commander:
         self.brought_back: dict[str, datetime] = {}  # nodes, and when; only to go easy on jobs: may be forgotten
 
     def give(self, e: Operation, command: Command, now: datetime, about: Target) -> SlurmError | None:
-        """Store the intent of a command for the operation as a whole, act, store the result. What Slurm said if not.
-
-        With ``HaltedError`` the stop switch has held the command back.
-        """
+        """Store the intent for the operation as a whole, act, store the result. What Slurm said if it was not done."""
         nodes = compress(about.nodes) if command in (Command.DRAIN, Command.UNDRAIN) else ""
         step_id = self._store.begin_step(e.eviction_id, None, command.value, now, nodes)
         error: SlurmError | None = None
@@ -72,10 +68,7 @@ class Commander:
         return error
 
     def give_jobs(self, e: Operation, steps: Sequence[TakenStep]) -> dict[str, SlurmError | None]:
-        """Give each job its command, those of a kind in one call; by job_id, what Slurm said where it was not done.
-
-        The intents are stored already. What was not given tells of it by a ``HaltedError`` or ``NotAskedError``.
-        """
+        """Give each job its command (the intent is stored), those of a kind in one call; by job_id, why not."""
         jobs: dict[Command, list[Job]] = {}
         for each in steps:
             if each.step.command is not None:
@@ -173,7 +166,6 @@ class Commander:
 
 
 def _silence(told: Failures, jobs: int) -> str:
-    """What Slurm, or whatever is between, has said where it does not answer; empty where it does."""
     lost = [error for error in told.values() if isinstance(error, SlurmUnavailableError)]
     late = [error for error in lost if isinstance(error, SlurmTimeoutError)]
     found = late or (lost if len(lost) == jobs else [])
@@ -181,7 +173,6 @@ def _silence(told: Failures, jobs: int) -> str:
 
 
 def result_of(error: SlurmError | None) -> str:
-    """The word for what came of a command, as it is stored and counted."""
     if error is None:
         return "ok"
     if isinstance(error, HaltedError | NotAskedError):
@@ -190,12 +181,7 @@ def result_of(error: SlurmError | None) -> str:
 
 
 def ask_to_save(backend: SlurmBackend, jobs: Sequence[Job]) -> Failures:
-    """As each job says now how it is asked: a signal that it does not wait for (any more) would end it.
-
-    Returns:
-        By job_id, why it was not asked: Slurm refuses, does not answer, or the job is not in this run or does not
-        wait for a signal.
-    """
+    """As each job says now how: a signal that it does not wait for (any more) would end it. Why not, by job_id."""
     seen, unseen = backend.look_at([job.job_id for job in jobs])
     failures = not_asked(unseen)
     alike: dict[tuple[JobChange, str], list[Job]] = {}

@@ -16,15 +16,14 @@ from clearway.config.configuration import ExecutionConfig
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.permission import why_not_now
 from clearway.estimates.checkpoint_load import latest_of
-from clearway.execution.checkpoints import CheckpointTurns
 from clearway.execution.commands import HELD, Commander, result_of
 from clearway.execution.cycle_context import CycleContext
-from clearway.execution.gate import Gate
-from clearway.execution.job_batch import JobBatch, Pace, TakenStep
+from clearway.execution.job_batch import CheckpointTurns, JobBatch, Pace, TakenStep
 from clearway.execution.job_lifecycle import HARMFUL, Command, S, Step, StepContext, next_step
 from clearway.execution.lifecycle import Lifecycle, Phase, call_off
 from clearway.execution.open_operations import OpenOperations, over_budget
 from clearway.execution.progress import superseded, with_phase, with_plan, with_preemption
+from clearway.execution.restraints import Gate
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.errors import CycleEndedError, HaltedError, NotAskedError, SlurmError
 from clearway.model.events import CommandGiven, Emit, JobLeft, OperationFinished
@@ -60,8 +59,6 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executor:
-    """Carries operations out, one cycle at a time."""
-
     commander: Commander
     store: Store
     operations: OpenOperations
@@ -78,11 +75,9 @@ class Executor:
     _unasked_at: dict[tuple[int, Command], datetime] = field(default_factory=dict)
 
     def in_arrears(self, cycle: datetime) -> bool:
-        """Whether commands for jobs wait only because the cycle of this time has been long enough."""
         return self.pace.in_arrears(cycle)
 
     def put_off(self, cycle: datetime) -> None:
-        """The cycle of this time has been long enough: what is to be done waits for the next."""
         self.pace.put_off(cycle)
 
     def advance(self, operation: O, cycle: CycleContext) -> O:
@@ -118,7 +113,6 @@ class Executor:
         return self._enter(operation, call_off(operation, outcome), now, None)
 
     def put_aside(self, operation: Operation, why: str, now: datetime) -> None:
-        """End one that was never carried out; ``why``: half a sentence."""
         done = superseded(operation, why, now)
         self.operations.save(done)
         self.emit(OperationFinished(done))
@@ -158,7 +152,6 @@ class Executor:
     def _lately(
         self, failed_at: Mapping[tuple[int, Command], datetime], e: Operation, now: datetime
     ) -> frozenset[Command]:
-        """Commands of an operation that are not given again at once."""
         pause = timedelta(seconds=self.config.retry_after)
         return frozenset(
             command for (number, command), at in failed_at.items() if number == e.eviction_id and abs(now - at) < pause
@@ -194,7 +187,7 @@ class Executor:
         return e, stuck if waiting and not cycle.paused else {}
 
     def _next_step(self, batch: JobBatch[O], index: int, turn: _Turn, cycle: CycleContext) -> Step | None:
-        """The step that a job is to take now; None: none."""
+        """None: none now."""
         e, p = batch.operation, batch.operation.preemptions[index]
         seen = cycle.snapshot.job_by_id.get(p.job_id)
         if p.state is PreemptionState.PLANNED and not e.its_turn(p):

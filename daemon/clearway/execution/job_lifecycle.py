@@ -92,7 +92,6 @@ class _Case:
 
     @property
     def left(self) -> bool:
-        """Whether it is not in its run any more."""
         return self.job.state in (JobState.COMPLETING, JobState.PENDING) or self.job.run != self.p.job.run
 
     @property
@@ -118,10 +117,7 @@ class _Case:
 
 
 def next_step(p: Preemption, seen: Job | None, now: datetime, context: StepContext) -> Step | None:
-    """The next row for one preemptee; None: wait for another snapshot.
-
-    ``seen`` is the job in a snapshot taken after the last command; None when Slurm has forgotten it.
-    """
+    """The next row; None: wait. ``seen``: in a snapshot taken after the last command; None: Slurm has forgotten it."""
     if p.state.terminal:
         return None
     if seen is None or seen.state is JobState.ENDED:

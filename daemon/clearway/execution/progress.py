@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 from clearway.config.configuration import Mode
 from clearway.execution.job_lifecycle import Command, Step
-from clearway.execution.lifecycle import Phase
-from clearway.execution.placement import placement_name
+from clearway.execution.lifecycle import Phase, placement_name
 from clearway.model.claims import last_checkpoint, read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.errors import TransitionError
@@ -135,7 +134,6 @@ def entered(operation: O, state: E, now: datetime, **changes: Any) -> O:
 
 
 def superseded(operation: O, why: str, now: datetime) -> O:
-    """As an operation ends that was never carried out: ``why``, half a sentence."""
     ended = entered(operation, E.SUPERSEDED, now, finished_at=now)
     return ended.told(Outcome(OutcomeCode.SUPERSEDED, why))
 
@@ -185,7 +183,6 @@ def fresh_operation(
     eviction_id: int = 0,
     outcome: Outcome | None = None,
 ) -> O:
-    """The operation of a fresh plan, of which nothing is done yet."""
     made = kind(
         eviction_id=eviction_id,
         mode=mode,
@@ -199,7 +196,6 @@ def fresh_operation(
 
 
 def with_phase(e: O, phase: Phase, now: datetime, snapshot: ClusterSnapshot | None) -> O:
-    """The operation as a row of its table leaves it."""
     if phase.state is not e.state:
         e = entered(e, phase.state, now)
     if phase.command is Command.CREATE_PLACEMENT and not e.placement:
@@ -279,7 +275,6 @@ def with_preemption(e: O, index: int, p: Preemption) -> O:
 
 
 def _boots(node: Node, e: Eviction, now: datetime) -> bool:
-    """Whether a node that is switched off is as planned, or would be up in time all the same."""
     if node.boot_s is None:
         return False
     return node.name in e.plan.free_nodes or now + timedelta(seconds=node.boot_s) <= e.plan.deadline
@@ -304,6 +299,5 @@ def lost_nodes(e: Eviction, snapshot: ClusterSnapshot, others: Iterable[Operatio
 
 
 def _stays_on(job: Job, e: Eviction) -> bool:
-    """Whether a job on a node of the placement will be in the way of the job that it is for."""
     inside = job.reservation == e.placement and e.is_for(job)
     return not inside and job.state is not JobState.COMPLETING

@@ -17,7 +17,7 @@ from clearway.eligibility.options import options_for, why_not_saved
 from clearway.eligibility.under_way import under_way_by
 from clearway.execution.commands import ask_to_save
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
-from clearway.execution.gate import Gate
+from clearway.execution.restraints import Gate
 from clearway.model.claims import (
     CheckpointHow,
     Claims,
@@ -43,8 +43,6 @@ _LONGEST = timedelta(hours=1)
 
 
 class SaveTestRequest(BaseModel):
-    """The document of a request for a test."""
-
     model_config = ConfigDict(extra="forbid", strict=True)
 
     job_id: str = Field(max_length=20, pattern=r"^[0-9]+$")
@@ -171,11 +169,7 @@ def ended(test: SaveTest, end: SaveTestEnd, sentence: str, now: datetime) -> Sav
 
 @dataclass(frozen=True, slots=True)
 class SaveTestController:
-    """Carries requests out: one stays open, and is looked at in each cycle, until its test has ended.
-
-    The intent is stored before the signal. A daemon that died in between does not ask again: it waits for the job's
-    word.
-    """
+    """A request stays open until its test has ended. After a crash the job is not asked again."""
 
     backend: SlurmBackend
     store: Store
@@ -183,11 +177,7 @@ class SaveTestController:
     gate: Gate
 
     def carry_on(self, request: OperatorRequest, wish: SaveTestRequest, context: CycleContext) -> Answer | None:
-        """What has come of it; None while the job has not answered.
-
-        Raises:
-            RequestError: it is refused; the job was not asked.
-        """
+        """What has come of it; None while the job has not answered. Raises ``RequestError``: it was not asked."""
         test = self.store.save_test(request.request_id)
         if test is None:
             test = self._begin(request, wish, context)

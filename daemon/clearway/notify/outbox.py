@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 from clearway.config.notify import NotifyConfig
-from clearway.execution.user_pauses import EVERYBODY, UserPause
+from clearway.execution.restraints import EVERYBODY, UserPause
 from clearway.model.notice import ABOUT_JOBS, Channel, Notice, NoticeKind
 from clearway.model.operations import Operation
 from clearway.notify.changes import for_operators, notices_of, shown_time

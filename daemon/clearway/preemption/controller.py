@@ -18,8 +18,7 @@ from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import FIRST_STATE, fresh_operation
-from clearway.execution.quarantine import Quarantine
-from clearway.execution.user_pauses import Suppression, UserPauses
+from clearway.execution.restraints import Quarantine, Suppression, UserPauses
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot, Job
 from clearway.model.events import Emit, PlanMade

@@ -7,11 +7,10 @@ from functools import partial
 from clearway.config.configuration import Mode
 from clearway.drain.request import read_request
 from clearway.eligibility.authorization import may_not_move
-from clearway.execution.cycle_context import CycleContext, PlanningBasis
+from clearway.execution.cycle_context import UNDER_WAY, CycleContext, PlanningBasis
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.planning_time import UNDER_WAY
 from clearway.execution.progress import entered, fresh_operation, planned_preemptions
-from clearway.execution.quarantine import Quarantine
+from clearway.execution.restraints import Quarantine
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import RequestError
 from clearway.model.events import Emit, OperationFinished, PlanMade
@@ -48,7 +47,7 @@ class PromiseController:
         return Answer(sentence=f"promise {made.eviction_id}: {made.outcome}", eviction_id=made.eviction_id)
 
     def promise(self, request: OperatorRequest, wish: PromiseRequest, context: CycleContext) -> Promise:
-        """The promise, stored; nothing is done for it yet. Raises ``RequestError``: it is refused; nothing was done."""
+        """The promise, stored. Raises ``RequestError``: it is refused; nothing was done."""
         taken = self.operations.of_request(Promise, request.request_id)
         if taken is not None:
             return taken
@@ -60,7 +59,6 @@ class PromiseController:
         return self.make(order, context)
 
     def make(self, order: PromiseOrder, context: CycleContext) -> Promise:
-        """The promise, stored. Raises ``RequestError`` where there is no room for it."""
         self._check_room(order, context.snapshot)
         made = fresh_operation(
             Promise,
@@ -75,7 +73,6 @@ class PromiseController:
         return created
 
     def change(self, e: Promise, order: PromiseOrder, context: CycleContext) -> None:
-        """Promise this instead, while nothing has been done for it. Raises ``RequestError`` where there is no room."""
         self._check_room(order, context.snapshot, without=e.eviction_id)
         plan = first_plan(order, context.config, context.now)
         changed = replace(e, plan=plan, revision=e.revision + 1, late=False)
@@ -95,7 +92,6 @@ class PromiseController:
             raise RequestError(f"nodes: {why}")
 
     def begin_due(self, context: CycleContext) -> None:
-        """Choose nodes for promises whose time has nearly come, and let them begin; the earliest first."""
         hold = timedelta(seconds=context.config.promises.hold)
         open_ones = [e for e in self.operations.all() if isinstance(e, Promise)]
         due = [e for e in open_ones if e.state is EvictionState.SCHEDULED and e.order.at - hold <= context.now]
@@ -156,7 +152,6 @@ def _scheduled(order: PromiseOrder, context: CycleContext) -> Outcome:
 
 
 def partition_of(wish: PromiseRequest, snapshot: ClusterSnapshot) -> str:
-    """Raises ``RequestError`` where it names none, or one that is not there."""
     name = wish.partition
     known = snapshot.partition_sizes
     if name in known:

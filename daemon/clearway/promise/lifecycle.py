@@ -32,10 +32,9 @@ from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Purpose
 from clearway.eligibility.permission import Cause
 from clearway.eligibility.under_way import UnderWay, under_way_by, under_way_for_replan
-from clearway.execution.cycle_context import CycleContext, PlanningBasis
+from clearway.execution.cycle_context import UNDER_WAY, CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
 from clearway.execution.lifecycle import E, Lifecycle, Phase, Target, call_off, close_phase, placement_phase
-from clearway.execution.planning_time import UNDER_WAY
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Reservation
 from clearway.model.errors import SlurmError
 from clearway.model.operations import CHECKPOINTS, Operation, Preemption, PreemptionState, Promise
@@ -109,7 +108,6 @@ def in_the_way(job: Job, order: PromiseOrder, placement: str) -> bool:
 
 
 def jobs_in_the_way(order: PromiseOrder, nodes: Sequence[str], snapshot: ClusterSnapshot, placement: str) -> list[Job]:
-    """Of the jobs on these nodes, by job_id."""
     found = {job.job_id: job for name in nodes for job in snapshot.jobs_on.get(name, ())}
     return [job for _, job in sorted(found.items()) if in_the_way(job, order, placement)]
 
@@ -122,7 +120,6 @@ def under_way_beside(order: PromiseOrder, others: Sequence[Operation]) -> UnderW
 
 
 def _stand_in(order: PromiseOrder, now: datetime, placement: str) -> Job:
-    """A waiting job that asks for what is promised."""
     return Job(
         job_id="promise",
         user=order.users[0],
@@ -254,7 +251,6 @@ def _before_start(e: Promise, cycle: CycleContext, placed: Reservation | None) -
 
 
 def _holders(e: Promise, snapshot: ClusterSnapshot) -> bool:
-    """Whether a job is on the nodes that they are not promised to."""
     jobs = (job for name in e.plan.placement_nodes for job in snapshot.jobs_on.get(name, ()))
     return any(job.reservation != e.placement for job in jobs)
 

@@ -37,8 +37,6 @@ _PROPOSAL_LASTS = timedelta(minutes=10)  # while it waits for approval; then it 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocationController:
-    """Plans moves and stores them; the executor carries them out."""
-
     backend: SlurmBackend
     store: Store
     operations: OpenOperations
@@ -48,10 +46,7 @@ class RelocationController:
     _due: dict[MoveKind, datetime] = field(default_factory=dict)  # a restart looks at once; the limits are stored
 
     def handle(self, request: OperatorRequest, context: CycleContext) -> Answer:
-        """Store the eviction that an operator asked for, not begun yet.
-
-        Raises ``DrainError``: it is refused, or there is nothing to move; nothing was done.
-        """
+        """The relocation is stored, not begun. Raises ``DrainError``: it is refused, or there is nothing to move."""
         kind = REQUESTS[RequestKind(request.kind)]
         taken = self.operations.of_request(Relocation, request.request_id)
         if taken is not None:

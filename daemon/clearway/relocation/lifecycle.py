@@ -59,10 +59,7 @@ class RelocationLifecycle(NodesLifecycle[Relocation]):
         return close_phase(e, cycle.now, cycle.config.execution.watch_return, cycle.snapshot)
 
     def target(self, e: Relocation, command: Command, snapshot: ClusterSnapshot) -> Target:
-        """A moved job in a placement that is gone could never start.
-
-        Nodes that it has emptied may be powered down. A daemon that dies between the two leaves the node on, as it was.
-        """
+        """A moved job in a placement that is gone could never start."""
         return replace(
             super().target(e, command, snapshot),
             power_down=e.order.power_down and e.started_at is not None,

@@ -24,9 +24,16 @@ from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node, wanted_
 from clearway.model.orders import JobMove, MoveKind, RelocationOrder
 from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, PlannedAction, RelocationPlan, Verdict
 from clearway.model.problem import EvictionProblem, Option
-from clearway.relocation.compaction import plan_compaction
-from clearway.relocation.moves import Host, Limits, MovePlan, Part, Resident, cost_node_s
-from clearway.relocation.promotion import plan_promotion
+from clearway.relocation.moves import (
+    Host,
+    Limits,
+    MovePlan,
+    Part,
+    Resident,
+    cost_node_s,
+    plan_compaction,
+    plan_promotion,
+)
 from clearway.slurm.parse.hostlist import compress
 
 _OTHERS = "others on "  # no job has such an id
@@ -51,7 +58,6 @@ class Inventory:
 
 
 def inventory(kind: MoveKind, context: PlanningContext) -> Inventory:
-    """What moves of this kind may concern."""
     snapshot, config = context.snapshot, context.config
     nodes = [node for node in snapshot.nodes if _may_concern(node, kind, context)]
     hosts = tuple(_host(node, kind, config.promotion) for node in nodes)
@@ -88,7 +94,6 @@ def _move_s(job: Job, save: Option, nodes: int, context: PlanningContext) -> flo
 
 
 def parts_of(job: Job, snapshot: ClusterSnapshot) -> tuple[Part, ...]:
-    """What it holds on each of its nodes; empty when that is not known."""
     return tuple(Part(name, processors) for name, processors in processors_by_node(job, snapshot).items())
 
 
@@ -261,7 +266,6 @@ def _why_nothing(kind: MoveKind, found: Inventory) -> str:
 
 
 def _spared(found: Inventory, moves: MovePlan) -> tuple[Verdict, ...]:
-    """Of all that stay."""
     processors = {host.name: host.processors for host in found.hosts}
     stay = [each for each in found.residents if each.job_id in found.ways and each.job_id not in moves.job_ids]
     costs_h = {each.job_id: cost_node_s(each, processors) / _HOUR_S for each in stay}

@@ -56,7 +56,6 @@ class ConfigurationRecord:
 
 
 def flat(config: Config, tokens: Iterable[Entry]) -> Values:
-    """Every value by its key, as JSON has it."""
     found: Values = {}
     for section, values in config.model_dump(mode="json").items():
         if isinstance(values, dict):

@@ -11,19 +11,25 @@ from functools import partial
 from threading import Event
 
 from clearway.config.configuration import Config, observing
-from clearway.drain.controller import DrainController
-from clearway.drain.rolling_controller import RollingController
+from clearway.drain.controller import DrainController, RollingController
 from clearway.eligibility.context import PlanningContext
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
-from clearway.execution.breaker import BREAKER, Breaker
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
-from clearway.execution.gate import Gate, told
+from clearway.execution.lifecycle import is_placement, placement_number
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.placement import is_placement, placement_number
-from clearway.execution.quarantine import Quarantine
-from clearway.execution.user_pauses import SUPPRESSED, USER_PAUSES, Suppression, UserPauses
+from clearway.execution.restraints import (
+    BREAKER,
+    SUPPRESSED,
+    USER_PAUSES,
+    Breaker,
+    Gate,
+    Quarantine,
+    Suppression,
+    UserPauses,
+    told,
+)
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import CycleEndedError
@@ -54,8 +60,6 @@ _DATABASE = "database"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a daemon keeps whatever its configuration becomes."""
-
     backend: SlurmBackend
     store: Store
     planner: Planner
@@ -175,7 +179,6 @@ class Cycle:
         )
 
     def look_ahead(self, context: CycleContext, go_on: Callable[[], bool]) -> None:
-        """Between two cycles, while ``go_on`` says so."""
         self.quarantine.attempt_part("looks ahead", lambda: self.preemption.look_ahead(context, go_on))
 
     def _forget(self) -> None:
@@ -184,10 +187,7 @@ class Cycle:
         self.cases.forget()
 
     def _call_off(self, why: str, now: datetime, *, unplanned: bool = False) -> None:
-        """What jobs are still to leave for; jobs that leave already are followed until they are back.
-
-        ``unplanned``: drains as well that are planned only once their nodes are drained.
-        """
+        """What jobs are still to leave for; ``unplanned``: also drains whose nodes are not drained yet."""
         for e in self.operations.all():
             early = unplanned and e.state is EvictionState.PLACING
             if e.state.before_start and (early or any(p.state.cancellable for p in e.preemptions)):
@@ -204,10 +204,7 @@ class Cycle:
     def _act(
         self, context: CycleContext, before: CycleReport | None
     ) -> tuple[tuple[Waiting, ...], tuple[RollingDrain, ...]]:
-        """Each part whether or not another one fails; those that carry on what is under way come first.
-
-        Where Clearway only observes no job is asked to leave any more; plans are made all the same, and proposed.
-        """
+        """Each part whether or not another fails; what is under way first."""
         self._look_for_lost_nodes(context)
         if context.halted or self.breaker.stopped:
             context = replace(context, paused=True, stopped=self.breaker.stopped)

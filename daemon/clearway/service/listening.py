@@ -23,15 +23,12 @@ _SOCKET_MODE = 0o660  # the daemon's user and group; the folder may be stricter
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A bound socket. ``tls`` None: without."""
-
     socket: socket.socket
     config: ApiConfig
     tls: ssl.SSLContext | None
 
     @property
     def address(self) -> str:
-        """Where the API answers, with the port that was really chosen."""
         if self.config.socket is not None:
             return f"unix:{self.config.socket}"
         host, port = self.socket.getsockname()[:2]
@@ -46,10 +43,7 @@ class Listener:
         return not _is_loopback(str(self.socket.getsockname()[0]))
 
     def reload(self) -> None:
-        """Take a renewed certificate for new connections.
-
-        Raises ``ConfigError``: it cannot be used, and the old one stays.
-        """
+        """Take a renewed certificate for new connections. Raises ``ConfigError``: the old one stays."""
         if self.tls is not None:
             _context(self.config)  # first in one that nobody uses: a key that does not fit would stay in ours
             _load(self.tls, self.config)
@@ -62,10 +56,7 @@ class Listener:
 
 
 def listen(config: ApiConfig) -> Listener:
-    """Bound before anything else starts: what is taken or cannot be used must be told at once.
-
-    Raises ``ConfigError``: one line that says what is wrong.
-    """
+    """Bound before anything else starts, so that what is taken is told at once. Raises ``ConfigError``."""
     tls = None if config.certificate is None or config.socket is not None else _context(config)
     bound = _bind(config.host, config.port) if config.socket is None else _bind_path(config.socket)
     return Listener(bound, config, tls)
@@ -126,13 +117,11 @@ def _answers(path: Path) -> bool:
 
 
 def check_certificate(config: ApiConfig) -> None:
-    """Raises ``ConfigError`` where TLS is wanted and its files cannot be used."""
     if config.certificate is not None:
         _context(config)
 
 
 def _context(config: ApiConfig) -> ssl.SSLContext:
-    """TLS 1.2 or newer."""
     made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     _load(made, config)
@@ -210,10 +199,7 @@ def _user_of(transport: asyncio.Transport) -> tuple[str, int] | None:
 
 
 def surplus(connections: Iterable[BoundedConnection], new: BoundedConnection) -> list[BoundedConnection]:
-    """Which to close now that there is a new one: of its peer's if these are too many, else of all.
-
-    The new one itself where all others answer.
-    """
+    """What to close for a new one: of its peer's if too many, else of all; itself where all others answer."""
     everyone = list(connections)
     of_peer = [each for each in everyone if each.peer == new.peer]
     crowd = of_peer if len(of_peer) > MOST_OF_PEER else everyone if len(everyone) > MOST else []

@@ -25,9 +25,8 @@ from clearway.model.operations import Operation
 from clearway.model.report import CycleReport
 from clearway.planning.base import Planner
 from clearway.preemption.explanation import Explaining
-from clearway.service.clock_watch import ClockWatch
 from clearway.service.cycle import Cycle, Parts
-from clearway.service.leadership import Leadership
+from clearway.service.leadership import ClockWatch, Leadership
 from clearway.store.base import STATUS, Store
 
 LOOKS_EVERY_S = 0.1
@@ -104,7 +103,6 @@ class StatusRecord:
 
 
 def _facts(value: dict[str, Any]) -> tuple[Any, ...]:
-    """The value without its sentences."""
     waiting = [(each["job_id"], each["eviction_id"], each["deadline"]) for each in value.get("waiting", ())]
     return *(value.get(key) for key in ("mode", "only_observes", "slurm_version", "waiting_preemptors")), waiting
 
@@ -150,7 +148,6 @@ class Explainer:
                 self._emit(PlanExplained(eviction, explanation))
 
     def unexplained(self, now: datetime) -> tuple[int, ...]:
-        """Evictions whose plans have no explanation yet, by whichever daemon."""
         return self._store.unexplained(now - _LOOKS_BACK)
 
     def _begin(self, now: datetime) -> bool:
@@ -165,10 +162,7 @@ class Explainer:
 
 
 class Loop:
-    """The daemon's work. ``assemble`` makes the cycle of a configuration.
-
-    All state that matters is in the store and on the cluster; this object can be dropped.
-    """
+    """``assemble`` makes the cycle of a configuration. All that matters is in the store and on the cluster."""
 
     def __init__(
         self, parts: Parts, config: Config, assemble: Callable[[Config, Parts, Leadership], Cycle], explainer: Explainer
@@ -192,7 +186,6 @@ class Loop:
         self._settled: tuple[bool, float] | None = None  # whether jobs were known, and when
 
     def reconfigure(self, config: Config) -> None:
-        """Go by another configuration from the next cycle on; any thread may call this."""
         self._next_config = config
         self.parts.reload_waits.set()
         self.wake()
@@ -202,7 +195,6 @@ class Loop:
         self._wake.set()
 
     def cycle(self) -> CycleReport:
-        """Run one cycle; what it raises is the caller's."""
         self.parts.reload_waits.clear()
         config, self._next_config = self._next_config, None
         if config is not None:
@@ -223,11 +215,7 @@ class Loop:
     def run(
         self, stop: threading.Event, beat: Callable[[], None] = lambda: None, alive: Callable[[], None] = lambda: None
     ) -> None:
-        """Cycle until ``stop`` is set.
-
-        ``beat`` is called after every cycle that succeeded, ``alive`` between any two pieces of work within one: a
-        cycle that has much to do is no loop that hangs.
-        """
+        """``beat``: after each cycle that succeeded; ``alive``: between any two pieces of work within one."""
         self._alive = alive
         self.settle()
         while not stop.is_set():
@@ -315,10 +303,7 @@ class Loop:
         return self.config.daemon.active_interval if acting else self.config.daemon.poll_interval
 
     def explain(self, until: float) -> None:
-        """Find out for stored plans what else could have been decided; only the daemon that acts does it.
-
-        ``until`` is a time of the clock's ``monotonic``; ``wake`` and the wake file end it sooner.
-        """
+        """Find out for stored plans what else could have been decided, until that time or until it is woken."""
         if self.report is not None and self.leadership.epoch is not None and not self.leadership.observes:
             self.explainer.work(
                 self.parts.clock.now(),

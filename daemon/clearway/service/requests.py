@@ -3,19 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from clearway.drain.controller import DrainController
+from clearway.drain.controller import DrainController, RollingController
 from clearway.drain.request import DrainRequest, read_request
-from clearway.drain.rolling_controller import RollingController
 from clearway.eligibility.authorization import may_not_approve
-from clearway.execution.breaker import Breaker
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
-from clearway.execution.gate import told
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import entered
-from clearway.execution.quarantine import Quarantine
+from clearway.execution.restraints import Breaker, Quarantine, Suppression, UserPauses, told
 from clearway.execution.save_tests import SaveTestController, SaveTestRequest
-from clearway.execution.user_pauses import Suppression, UserPauses
 from clearway.model.errors import ClearwayError, RequestError, StoreError
 from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import Eviction, EvictionState, Operation, Promise
@@ -33,10 +29,7 @@ _WHEN_RESUMED = ", when the pause is over (clearway resume)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHandler:
-    """Handles requests in the order in which they came; one that is refused says why, and changes nothing.
-
-    One that makes Clearway fail is finished as failed: left open, it would be met again in every cycle.
-    """
+    """In the order in which they came. One that makes Clearway fail is finished as failed, not met again."""
 
     store: Store
     operations: OpenOperations
@@ -54,7 +47,6 @@ class RequestHandler:
     emit: Emit
 
     def handle(self, requests: Sequence[OperatorRequest], context: CycleContext) -> CycleContext:
-        """Handle all of them; the context with the pause as it is afterwards."""
         for request in requests:
             context.alive()
             try:
@@ -165,7 +157,6 @@ class RequestHandler:
         return f"eviction {eviction.eviction_id} is {eviction.state.value}{instead}"
 
     def _planned_together(self, eviction: Operation) -> tuple[Operation, ...]:
-        """Others that await approval as well."""
         jobs = set(eviction.plan.together) if isinstance(eviction, Eviction) else set()
         return tuple(
             each

@@ -42,10 +42,7 @@ _LAST_CYCLE_S = 90.0  # ... and the cycle: a call to Slurm has a time limit of i
 
 
 class Notifier:
-    """Tells systemd how the daemon is (the sd_notify protocol): one datagram to $NOTIFY_SOCKET, nothing without it.
-
-    A systemd that does not listen is no reason to fail.
-    """
+    """The sd_notify protocol: one datagram to $NOTIFY_SOCKET, nothing without it."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         address = (os.environ if environment is None else environment).get("NOTIFY_SOCKET", "")
@@ -60,7 +57,6 @@ class Notifier:
         self._send("READY=1", status)
 
     def beat(self, status: str = "") -> None:
-        """A sign of life for WatchdogSec=."""
         self._send("WATCHDOG=1", status)
 
     def reloading(self) -> None:
@@ -120,7 +116,6 @@ class Service:
 
     @property
     def address(self) -> str:
-        """Where the API answers, with the port that was really chosen."""
         return self._listener.address
 
     def run(self) -> int:
@@ -255,7 +250,6 @@ class Service:
 
 
 def api_context(loop: Loop, *, pulse: Pulse, logins: Logins, metrics: Metrics) -> Context:
-    """What the API reads of this loop."""
     parts = loop.parts
     return Context(
         report=lambda: loop.report,
@@ -336,10 +330,7 @@ def serve(
     dispatcher: Dispatcher | None = None,
     announce: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Run until a signal ends it; returns the exit status. ``announce`` is told the API's address.
-
-    Raises ``ConfigError`` when the API cannot listen where it should.
-    """
+    """Run until a signal; the exit status. ``announce`` is told the API's address. Raises ``ConfigError``."""
     service = Service(
         loop, metrics, tokens, slurm=slurm, read_config=read_config, notifier=Notifier(), dispatcher=dispatcher
     )
@@ -350,7 +341,6 @@ def serve(
 
 @contextlib.contextmanager
 def background(service: Service) -> Iterator[Service]:
-    """Run a service beside what the caller does, and stop it in order."""
     thread = threading.Thread(target=service.run, name="clearway-http", daemon=True)
     thread.start()
     service.ready.wait(30)

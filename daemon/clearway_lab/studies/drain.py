@@ -25,7 +25,7 @@ from pathlib import Path
 from random import Random
 
 from clearway.config.configuration import Config
-from clearway.drain.plan import plan_drain
+from clearway.drain.lifecycle import plan_drain
 from clearway.eligibility.context import PlanningContext
 from clearway.estimates.learning import quantile
 from clearway.model.cluster import JobState

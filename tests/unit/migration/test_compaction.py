@@ -9,8 +9,7 @@ from itertools import product
 import pytest
 from hypothesis import assume, given, settings
 
-from clearway.relocation.compaction import plan_compaction
-from clearway.relocation.moves import Host, Limits, Move, MovePlan, Part, Resident
+from clearway.relocation.moves import Host, Limits, Move, MovePlan, Part, Resident, plan_compaction
 from tests.unit.migration.small_clusters import (
     Cluster,
     assert_nobody_is_lost,

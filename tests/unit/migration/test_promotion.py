@@ -8,8 +8,7 @@ from itertools import permutations
 import pytest
 from hypothesis import given, settings
 
-from clearway.relocation.moves import Host, Limits, Move, MovePlan, Part, Resident
-from clearway.relocation.promotion import plan_promotion
+from clearway.relocation.moves import Host, Limits, Move, MovePlan, Part, Resident, plan_promotion
 from tests.unit.migration.small_clusters import Cluster, assert_nobody_is_lost, clusters, cost_node_s, limits, used
 
 MANY = Limits(jobs=100)

@@ -13,9 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.relocation.compaction import plan_compaction
-from clearway.relocation.moves import Host, Limits, Move, MovePlan, Resident
-from clearway.relocation.promotion import plan_promotion
+from clearway.relocation.moves import Host, Limits, Move, MovePlan, Resident, plan_compaction, plan_promotion
 from clearway_lab.simulator.shared_nodes import STILL, Moving, Planning, SharedReplay, SubmittedJob, replay_shared
 from clearway_lab.studies.compaction import (
     COMPACTION,
