@@ -63,7 +63,7 @@ def children(pid: int) -> list[int]:
     for each in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((each / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == pid and b"calendar_worker" in (each / "cmdline").read_bytes():
+            if parent == pid and b"calendar_reader" in (each / "cmdline").read_bytes():
                 found.append(int(each.name))
         except (OSError, ValueError):
             continue
@@ -186,7 +186,7 @@ def test_the_reader_dies_with_the_daemon() -> None:
     with daemon:
         assert daemon.stdout is not None
         reader = int(daemon.stdout.readline())
-        wait_for(lambda: b"calendar_worker" in Path(f"/proc/{reader}/cmdline").read_bytes())
+        wait_for(lambda: b"calendar_reader" in Path(f"/proc/{reader}/cmdline").read_bytes())
         wait_for(lambda: _status_mib(reader, "VmRSS") > 45)  # it is about its work
         daemon.kill()
         daemon.wait()
@@ -209,7 +209,7 @@ def test_the_reader_is_told_nothing_that_is_not_its_own(tmp_path: Path, monkeypa
         os.set_inheritable(database.fileno(), True)
         reader.begin(HOSTILE["zone, rules that never hold"](), NOW, YEAR_S)
         folder = Path(f"/proc/{reader.pid}")
-        wait_for(lambda: b"calendar_worker" in (folder / "cmdline").read_bytes())
+        wait_for(lambda: b"calendar_reader" in (folder / "cmdline").read_bytes())
         opened = [str(each.readlink()) for each in (folder / "fd").iterdir() if each.is_symlink()]
         environment = (folder / "environ").read_bytes()
         reader.close()

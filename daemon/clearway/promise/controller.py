@@ -1,13 +1,13 @@
 """Requests for promised nodes: checked, kept until some time before, and then begun."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from clearway.config.configuration import Mode
 from clearway.drain.request import read_request
 from clearway.eligibility.authorization import may_not_move
-from clearway.execution.cycle_context import UNDER_WAY, CycleContext, PlanningBasis
+from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import entered, fresh_operation, planned_preemptions
 from clearway.execution.restraints import Quarantine
@@ -20,9 +20,7 @@ from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, PromisePlan
 from clearway.model.report import Subject
 from clearway.model.requests import Answer, OperatorRequest
-from clearway.preemption.candidates import changes_at
-from clearway.preemption.validation import over_budget
-from clearway.promise.lifecycle import LATE_S, TOLERANCE, first_plan, plan_promise, under_way_beside
+from clearway.promise.lifecycle import TOLERANCE, first_plan, plan_now, under_way_beside
 from clearway.promise.request import PromiseRequest
 from clearway.slurm.base import SlurmBackend
 from clearway.store.base import Store
@@ -105,12 +103,20 @@ class PromiseController:
     def _begin(self, e: Promise, context: CycleContext) -> None:
         now = context.now
         if now >= e.order.until:
-            self._end(e, now)
+            ended = entered(e, EvictionState.FAILED, now, finished_at=now, late=True)
+            why = e.why.removesuffix(".") or "no nodes could be held"
+            self.operations.save(ended.told(Outcome(OutcomeCode.NOT_KEPT, why)))
+            self.emit(OperationFinished(ended))
             return
-        why = context.nothing_begun or context.waits_why
-        plan = NoPlan(why) if why else self._plan(e, context)
+        if why := context.nothing_begun or context.waits_why:
+            plan: PromisePlan | NoPlan | None = NoPlan(why)
+        else:
+            under_way = under_way_beside(e.order, self.operations.others(e))
+            plan = plan_now(e, under_way, e.revision, context, self.basis)
         if not isinstance(plan, PromisePlan):
-            told = e if plan is None else e.told(_waits(plan))
+            told = e
+            if plan is not None:
+                told = e.told(Outcome(OutcomeCode.SCHEDULED, f"No nodes are held yet: {plan.why}"))
             told = replace(told, late=e.late or now >= e.order.at + TOLERANCE)
             if told != e:
                 self.operations.save(told)
@@ -118,32 +124,6 @@ class PromiseController:
         begun = replace(e, plan=plan, preemptions=planned_preemptions(plan, now), revision=e.revision + 1)
         begun = entered(begun, EvictionState.PLACING, now, outcome="", outcome_code=None, why="")
         self.operations.save(begun)
-
-    def _plan(self, e: Promise, context: CycleContext) -> PromisePlan | NoPlan | None:
-        """None: there was none for the cluster as it is, or there is no time for one now."""
-        time, impossible, ident = self.basis.time, self.basis.impossible, f"promise {e.eviction_id}"
-        if impossible.why(ident, e.revision, context.now) is not None or time.left_s(UNDER_WAY) <= 0:
-            return None
-        with time.spending():
-            planning = self.basis.context(context, under_way_beside(e.order, self.operations.others(e)))
-            plan = plan_promise(e.order, planning, self.basis.planner)
-            if isinstance(plan, PromisePlan) and plan.leaving:
-                usage = self.operations.usage_beside(e, context.now)
-                why = over_budget(plan, usage, context.config.budget)
-                plan = NoPlan(why) if why else plan
-        if isinstance(plan, NoPlan) and plan.curve is not None:
-            impossible.remember(ident, e.revision, plan.why, changes_at(planning, e.order.at, LATE_S))
-        return plan
-
-    def _end(self, e: Promise, now: datetime) -> None:
-        ended = entered(e, EvictionState.FAILED, now, finished_at=now, late=True)
-        why = e.why.removesuffix(".") or "no nodes could be held"
-        self.operations.save(ended.told(Outcome(OutcomeCode.NOT_KEPT, why)))
-        self.emit(OperationFinished(ended))
-
-
-def _waits(plan: NoPlan) -> Outcome:
-    return Outcome(OutcomeCode.SCHEDULED, f"No nodes are held yet: {plan.why}")
 
 
 def _scheduled(order: PromiseOrder, context: CycleContext) -> Outcome:

@@ -98,6 +98,26 @@ def plan_promise(
     return PromisePlan(**known, order=order, asks_at=asks_at)
 
 
+def plan_now(
+    e: Promise, under_way: UnderWay, asks: object, cycle: CycleContext, basis: PlanningBasis
+) -> PromisePlan | NoPlan | None:
+    """A plan within the budget; None: there was none for the cluster as it is, or there is no time for one now."""
+    ident = f"promise {e.eviction_id}"
+    if basis.impossible.why(ident, asks, cycle.now) is not None or basis.time.left_s(UNDER_WAY) <= 0:
+        return None
+    with basis.time.spending():
+        context = basis.context(cycle, under_way)
+        plan = plan_promise(e.order, context, basis.planner, e.placement)
+        if isinstance(plan, PromisePlan) and plan.leaving:
+            usage = basis.operations.usage_beside(e, cycle.now)
+            if why := over_budget(plan, usage, cycle.config.budget):
+                return NoPlan(why)
+    if isinstance(plan, NoPlan) and plan.curve is not None:
+        seen = replace(context, under_way=replace(under_way, avoid=frozenset()))
+        basis.impossible.remember(ident, asks, plan.why, changes_at(seen, e.order.at, LATE_S))
+    return plan
+
+
 def in_the_way(job: Job, order: PromiseOrder, placement: str) -> bool:
     """Whether a job on promised nodes would still be there at the promised time, and is not one that they are for."""
     if job.state is JobState.COMPLETING or (placement and job.reservation == placement):
@@ -193,41 +213,19 @@ class PromiseLifecycle(Lifecycle[Promise]):
 
     def replan(self, e: Promise, stuck: Mapping[str, str], cycle: CycleContext) -> PromisePlan | Phase | None:
         """Where there can be no plan it waits, which is told once."""
-        time, impossible = self.basis.time, self.basis.impossible
-        ident, asks = f"promise {e.eviction_id}", (e.revision, frozenset(stuck))
-        if impossible.why(ident, asks, cycle.now) is not None or time.left_s(UNDER_WAY) <= 0:
-            return None
-        with time.spending():
-            plan = self._plan(e, stuck, cycle)
-        if isinstance(plan, PromisePlan):
+        under_way, beside = under_way_for_replan(e, cycle.others, stuck.keys()), under_way_beside(e.order, cycle.others)
+        # What only has to be planned for has not failed to leave.
+        tried = {p.job_id for p in e.preemptions if p.state is not PreemptionState.SPARED}
+        own_nodes, avoid = under_way.own_nodes | beside.own_nodes, under_way.avoid & tried
+        under_way = replace(under_way, nodes=beside.nodes, own_nodes=own_nodes, avoid=avoid)
+        plan = plan_now(e, under_way, (e.revision, frozenset(stuck)), cycle, self.basis)
+        if not isinstance(plan, NoPlan):
             return plan
-        if plan.curve is not None:
-            context = self.basis.context(cycle, under_way_by(cycle.others))
-            impossible.remember(ident, asks, plan.why, changes_at(context, e.order.at, LATE_S))
         if e.late:
             return None
         reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
         text = f"The nodes may not be free at the promised time ({reasons}), and no other plan is possible: {plan.why}."
         return Phase(e.state, event=text, late=True)
-
-    def _plan(self, e: Promise, stuck: Mapping[str, str], cycle: CycleContext) -> PromisePlan | NoPlan:
-        under_way = under_way_for_replan(e, cycle.others, stuck.keys())
-        beside = under_way_beside(e.order, cycle.others)
-        # What only has to be planned for has not failed to leave.
-        tried = {p.job_id for p in e.preemptions if p.state is not PreemptionState.SPARED}
-        under_way = replace(
-            under_way,
-            nodes=beside.nodes,
-            own_nodes=under_way.own_nodes | beside.own_nodes,
-            avoid=under_way.avoid & tried,
-        )
-        context = self.basis.context(cycle, under_way)
-        plan = plan_promise(e.order, context, self.basis.planner, e.placement)
-        if isinstance(plan, PromisePlan) and plan.leaving:
-            usage = self.basis.operations.usage_beside(e, cycle.now)
-            if why := over_budget(plan, usage, cycle.config.budget):
-                return NoPlan(why)
-        return plan
 
 
 def _before_start(e: Promise, cycle: CycleContext, placed: Reservation | None) -> Phase | None:

@@ -1,4 +1,4 @@
-"""What all moves of running jobs have in common: what jobs hold, what a move costs, when it is worth it. Pure.
+"""Which running jobs move where: what moves have in common, compaction and promotion. Pure.
 
 A job holds processors on nodes, a part on each. To move a part the whole job is saved, requeued and restarted: all of
 its processors stand still for ``move_s``. It keeps its shape: a part stays whole, on a node of its own. Jobs are saved
@@ -7,11 +7,28 @@ one after another, since they share a file system, and run until their turn come
 A plan is made only when its gain in node-seconds exceeds its cost: the processors that stand still meanwhile, in nodes,
 times how long they do. What is not known is not moved: neither a job without an expected end nor one that cannot be
 saved. Fitting goes by processors alone; the caller names the nodes that a job may use in all other respects.
+
+Compaction is Algorithm 1 of the Slurm+DMTCP paper: of nodes that are partly used, the emptiest first, the jobs move
+onto others that are partly used. Here a node is emptied only when every part on it has a place, found by a search of
+all placements. Its gain is the node-seconds during which nodes are held, with no job to come, before less after: the
+node would have been held until the last of its jobs ends, and is now until the last one is saved; nodes that take jobs
+in are held longer where these end later. Of all placements the one of the largest gain is taken. Which nodes are
+emptied goes by the paper's order, not by search: another set of nodes may gain more. It is only for times when no job
+waits that Slurm could place, as Slurm fills gaps by itself.
+
+Promotion is "scheduling with priorities" of the same paper, which keeps the better nodes as full as possible and
+empties scarce resources as soon as possible. Where a job stands is read off its worst node: worst is a scarce node that
+it does not need, then the lowest rank. All parts on nodes of that standing rise together or none does; its other parts
+stay. Its gain is the node-seconds of worse nodes that are given back, from when the job is saved until its expected
+end. The largest gain less cost comes first. Free processors go to the job's largest part, on the best node that is free
+for it, and of equally good ones the fullest. No other jobs are shifted to make room, so another choice may gain more.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from clearway.model.orders import JobMove
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +71,6 @@ class Resident:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    job_id: str
-    source: str
-    target: str
-    processors: int
-
-
-@dataclass(frozen=True, slots=True)
 class Limits:
     """What a plan may do at most, and when it is worth it."""
 
@@ -78,7 +87,7 @@ class Limits:
 class MovePlan:
     """Jobs to move, in the order in which they are saved; parts of one job follow each other."""
 
-    moves: tuple[Move, ...] = ()
+    moves: tuple[JobMove, ...] = ()
     emptied: tuple[str, ...] = ()  # nodes that no job holds afterwards, in the order in which they become empty
     gain_node_s: float = 0.0
     cost_node_s: float = 0.0
@@ -111,7 +120,7 @@ class _Emptying:
 
     source: str
     jobs: tuple[Resident, ...]
-    moves: tuple[Move, ...]  # in the order of the jobs
+    moves: tuple[JobMove, ...]  # in the order of the jobs
     ends: Mapping[str, float]  # until when each node is held afterwards
     gain_node_s: float
     cost_node_s: float
@@ -120,7 +129,7 @@ class _Emptying:
 def plan_compaction(hosts: Sequence[Host], residents: Sequence[Resident], limits: Limits) -> MovePlan:
     """Which jobs go where; a plan without moves when nothing is worth it."""
     later, exact = _Later(hosts, residents), True
-    for source in later.emptiest_first():
+    for source in sorted(later.partly_used(), key=lambda name: (later.processors[name] - later.free[name], name)):
         jobs = later.jobs_on[source]
         if not later.may_empty(source) or len(later.moved) + len(jobs) > limits.jobs:
             continue
@@ -156,16 +165,12 @@ class _Later:
         self.taking: set[str] = set()  # nodes that take jobs in
         self.waited_s = 0.0  # until the next job is saved
 
-    def emptiest_first(self) -> list[str]:
-        partly = [name for name, count in self.processors.items() if 0 < self.free[name] < count]
-        return sorted(partly, key=lambda name: (self.processors[name] - self.free[name], name))
+    def partly_used(self) -> list[str]:
+        return [name for name, count in self.processors.items() if 0 < self.free[name] < count]
 
     def may_empty(self, source: str) -> bool:
         jobs = self.jobs_on[source]
         return source not in self.taking and all(job.movable and job.job_id not in self.moved for job in jobs)
-
-    def targets(self, source: str) -> list[str]:
-        return [n for n, count in self.processors.items() if n != source and 0 < self.free[n] < count]
 
     def carry_out(self, found: _Emptying) -> None:
         self.done.append(found)
@@ -182,7 +187,8 @@ class _Search:
     """All placements of the parts on one node, largest parts first; the least that others are held longer wins."""
 
     def __init__(self, source: str, later: _Later, tries: int) -> None:
-        jobs, targets, ends = later.jobs_on[source], later.targets(source), later.ends
+        jobs, ends = later.jobs_on[source], later.ends
+        targets = [name for name in later.partly_used() if name != source]
         self._source = source
         self._jobs = sorted(jobs, key=lambda job: (-_part_on(job, source).processors, -_end_s(job), job.job_id))
         self._targets = targets
@@ -196,7 +202,6 @@ class _Search:
                 if _end_s(job) > self._ends[name]:
                     self._longer_s += _end_s(job) - self._ends[name]
                     self._ends[name] = _end_s(job)
-        self._needed = sum(_part_on(job, source).processors for job in jobs)
         self._tries = tries
         self._best_s = float("inf")
         self._best: tuple[list[str], dict[str, float]] | None = None
@@ -207,7 +212,7 @@ class _Search:
             name: (tuple(_suits(job, name) for job in choosy), self._free[name], self._ends[name]) for name in targets
         }
         self._seen: dict[tuple[object, ...], float] = {}
-        if self._needed <= sum(self._free.values()):
+        if sum(_part_on(job, source).processors for job in jobs) <= sum(self._free.values()):
             self._place(0.0)
 
     @property
@@ -224,7 +229,7 @@ class _Search:
             self._source,
             jobs=tuple(self._jobs),
             moves=tuple(
-                Move(job.job_id, self._source, target, _part_on(job, self._source).processors)
+                JobMove(job.job_id, self._source, target, _part_on(job, self._source).processors)
                 for job, target in zip(self._jobs, targets, strict=True)
             ),
             ends={**ends, self._source: 0.0},
@@ -283,7 +288,7 @@ def plan_promotion(hosts: Sequence[Host], residents: Sequence[Resident], limits:
     by_name = {host.name: host for host in hosts}
     processors = {host.name: host.processors for host in hosts}
     free = free_processors(hosts, residents)
-    moves: list[Move] = []
+    moves: list[JobMove] = []
     moved: set[str] = set()
     waited_s = gain_node_s = spent_node_s = 0.0
     for job in _by_gain(residents, by_name, processors):
@@ -304,7 +309,7 @@ def plan_promotion(hosts: Sequence[Host], residents: Sequence[Resident], limits:
     return MovePlan(tuple(moves), _emptied(moves, residents), gain_node_s, spent_node_s)
 
 
-def _emptied(moves: Sequence[Move], residents: Sequence[Resident]) -> tuple[str, ...]:
+def _emptied(moves: Sequence[JobMove], residents: Sequence[Resident]) -> tuple[str, ...]:
     held_by = Counter(part.node for resident in residents for part in resident.parts)
     held_by.update(move.target for move in moves)
     held_by.subtract(move.source for move in moves)
@@ -335,7 +340,7 @@ def _gain_node_s(job: Resident, by_name: Mapping[str, Host], waited_s: float) ->
     return nodes * ((job.remaining_s or 0.0) - waited_s - (job.move_s or 0.0))
 
 
-def _risen(job: Resident, by_name: Mapping[str, Host], free: Mapping[str, int]) -> tuple[Move, ...]:
+def _risen(job: Resident, by_name: Mapping[str, Host], free: Mapping[str, int]) -> tuple[JobMove, ...]:
     """A better node for each part on its worst ones; empty when one of them has none."""
     worst = _worst(job, by_name)
     parts = [part for part in job.parts if _standing(job, by_name[part.node]) == worst]
@@ -359,5 +364,5 @@ def _risen(job: Resident, by_name: Mapping[str, Host], free: Mapping[str, int]) 
             key=lambda host: (host.scarce, free[host.name], host.name),
         )
         taken.add(best.name)
-        moves.append(Move(job.job_id, part.node, best.name, part.processors))
+        moves.append(JobMove(job.job_id, part.node, best.name, part.processors))
     return tuple(moves)

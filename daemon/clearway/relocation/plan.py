@@ -8,10 +8,12 @@ would fill the very gaps. A job that waits for more than any gap offers is no re
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
 
 from clearway.config.configuration import CompactionConfig, Config, PromotionConfig
 from clearway.eligibility.context import PlanningContext
@@ -21,7 +23,7 @@ from clearway.eligibility.options import expected_end_s, options_for, why_not_sa
 from clearway.estimates.learning import key_of
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node, wanted_features
-from clearway.model.orders import JobMove, MoveKind, RelocationOrder
+from clearway.model.orders import MoveKind, RelocationOrder
 from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, PlannedAction, RelocationPlan, Verdict
 from clearway.model.problem import EvictionProblem, Option
 from clearway.relocation.moves import (
@@ -37,24 +39,25 @@ from clearway.relocation.moves import (
 from clearway.slurm.parse.hostlist import compress
 
 _OTHERS = "others on "  # no job has such an id
+_HOUR_S = 3_600.0
+_TRIES = 20  # of making a plan whose jobs have the memory they need
+_WAITS_FOR_ROOM = frozenset({"None", "Priority", "Resources"})  # what Slurm says of jobs that could start
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Which jobs could be moved and where to: from a snapshot to the hosts and residents of ``moves``. Pure.
+    """Which jobs could be moved and where to.
 
     What is not known is not moved. A job counts only when it is known what it holds on each of its nodes; when nothing
     but processors, memory and features decides where it may run; and when no guard of ``eligibility.exemption`` holds.
     All that other jobs hold on a node is one resident that stays: Slurm's own count of processors less those of the
     jobs whose parts are known. A job restarts as a whole: the nodes that it keeps have to be there for it too.
-
-    The nodes that moves may concern, the jobs there, how each movable one is saved, and why others are not moved.
     """
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[Host, ...]  # that moves may concern
     residents: tuple[Resident, ...]
-    ways: Mapping[str, Option]
-    fixed: tuple[Verdict, ...]
+    ways: Mapping[str, Option]  # how each movable job is saved
+    fixed: tuple[Verdict, ...]  # why others are not moved
 
 
 def inventory(kind: MoveKind, context: PlanningContext) -> Inventory:
@@ -63,6 +66,7 @@ def inventory(kind: MoveKind, context: PlanningContext) -> Inventory:
     hosts = tuple(_host(node, kind, config.promotion) for node in nodes)
     names = {host.name for host in hosts}
     free = FreeCapacity.of(snapshot)
+    scarce = {each.removeprefix("feature=") for each in config.promotion.scarce if each.startswith("feature=")}
     residents, ways, fixed = [], {}, []
     for job in sorted(snapshot.jobs, key=lambda job: job.job_id):
         if not job.state.holds_nodes or not names & set(job.nodes):
@@ -81,7 +85,7 @@ def inventory(kind: MoveKind, context: PlanningContext) -> Inventory:
             move_s = _move_s(job, save, len(parts), context)
         least = min(part.processors for part in parts)  # whether a larger part fits is for the planner
         may_use = frozenset(node.name for node in nodes if _may_go(job, least, node, free))
-        needs = bool(wanted_features(job) & _scarce_features(config))
+        needs = bool(wanted_features(job) & scarce)
         residents.append(Resident(job.job_id, parts, ends_s, move_s, may_use, needs_scarce=needs))
     return Inventory(hosts, (*residents, *_others(nodes, residents)), ways, tuple(fixed))
 
@@ -98,11 +102,9 @@ def parts_of(job: Job, snapshot: ClusterSnapshot) -> tuple[Part, ...]:
 
 
 def _others(nodes: list[Node], residents: list[Resident]) -> list[Resident]:
-    told = dict.fromkeys((node.name for node in nodes), 0)
-    for resident in residents:
-        for part in resident.parts:
-            if part.node in told:
-                told[part.node] += part.processors
+    told: Counter[str] = Counter()
+    for part in chain.from_iterable(resident.parts for resident in residents):
+        told[part.node] += part.processors
     rest = {node.name: node.alloc_cpus - told[node.name] for node in nodes}
     return [Resident(f"{_OTHERS}{name}", (Part(name, count),), None, None) for name, count in rest.items() if count > 0]
 
@@ -130,10 +132,6 @@ def _is(node: Node, selector: str) -> bool:
     return name in (node.features if kind == "feature" else node.partitions)
 
 
-def _scarce_features(config: Config) -> frozenset[str]:
-    return frozenset(each.removeprefix("feature=") for each in config.promotion.scarce if each.startswith("feature="))
-
-
 def _may_go(job: Job, processors: int, node: Node, free: FreeCapacity) -> bool:
     """Whether so much of it could run there beside those that are there now; where it wants whole nodes: alone."""
     return (
@@ -157,19 +155,14 @@ def _why_not(
         if job.contiguous or job.switches:
             return Exemption("several_nodes", "its nodes have to lie together")
         if not names >= set(job.nodes):
-            why = "it also runs on nodes that moves do not concern, and could not start there again"
-            return Exemption("several_nodes", why)
+            return Exemption(
+                "several_nodes", "it also runs on nodes that moves do not concern, and could not start there again"
+            )
         if not parts_of(job, context.snapshot):
-            why = "it runs on several nodes, and what it holds on each is not known"
-            return Exemption("several_nodes", why)
+            return Exemption("several_nodes", "it runs on several nodes, and what it holds on each is not known")
     if save is None:
         return Exemption("not_saved", why_not_saved(job, context))
     return Exemption("end_unknown", "when it will end is not known") if ends_s is None else None
-
-
-_HOUR_S = 3_600.0
-_TRIES = 20  # of making a plan whose jobs have the memory they need
-_WAITS_FOR_ROOM = frozenset({"None", "Priority", "Resources"})  # what Slurm says of jobs that could start
 
 
 def moves_config(kind: MoveKind, config: Config) -> CompactionConfig | PromotionConfig:
@@ -178,7 +171,7 @@ def moves_config(kind: MoveKind, config: Config) -> CompactionConfig | Promotion
 
 def could_be_placed(snapshot: ClusterSnapshot, now: datetime) -> Job | None:
     """A waiting job for which there is room now; None when there is none."""
-    open_nodes = {node.name for node in snapshot.nodes if node.available and node.reservation is None}
+    open_nodes = [node for node in snapshot.nodes if node.available and node.reservation is None]
     free = FreeCapacity.of(snapshot)
     for job in sorted(snapshot.jobs, key=lambda job: job.job_id):
         eligible = job.eligible_time is None or job.eligible_time <= now
@@ -187,11 +180,9 @@ def could_be_placed(snapshot: ClusterSnapshot, now: datetime) -> Job | None:
         nodes = max(1, job.num_nodes)
         share = max(1, job.cpus_per_node, math.ceil(job.cpus / nodes))
         fitting = [
-            node.name
-            for node in snapshot.nodes
-            if node.name in open_nodes
-            and set(job.partitions) & set(node.partitions)
-            and free.fits(node.name, share, job.memory_mib)
+            node
+            for node in open_nodes
+            if set(job.partitions) & set(node.partitions) and free.fits(node.name, share, job.memory_mib)
         ]
         if len(fitting) >= nodes:
             return job
@@ -212,12 +203,14 @@ def plan_moves(
     settings = moves_config(kind, config)
     moves = _fitting(kind, found, snapshot, Limits(jobs, settings.worth))
     gain_h, cost_h = moves.gain_node_s / _HOUR_S, moves.cost_node_s / _HOUR_S
+    why = ""
     if jobs < 1:
-        return NoPlan(f"{settings.jobs_per_hour} jobs were moved within the hour", verdicts=_spared(found, MovePlan()))
-    if not moves.moves:
-        return NoPlan(_why_nothing(kind, found), verdicts=_spared(found, moves))
-    if gain_h < settings.min_gain:
+        why = f"{settings.jobs_per_hour} jobs were moved within the hour"
+    elif not moves.moves:
+        why = _why_nothing(kind, found)
+    elif gain_h < settings.min_gain:
         why = f"all moves together gain {gain_h:.2f} node-hours, {settings.min_gain:g} are asked for"
+    if why:
         return NoPlan(why, verdicts=_spared(found, MovePlan()))
     order = RelocationOrder(
         nodes=tuple(sorted(moves.emptied)) if kind is MoveKind.COMPACTION else (),
@@ -225,7 +218,7 @@ def plan_moves(
         request_id=request_id,
         reason=kind.value,
         kind=kind,
-        moves=tuple(JobMove(move.job_id, move.source, move.target, move.processors) for move in moves.moves),
+        moves=moves.moves,
         gain_node_s=round(moves.gain_node_s, 3),
         cost_node_s=round(moves.cost_node_s, 3),
         power_down=kind is MoveKind.COMPACTION and config.compaction.power_down,
