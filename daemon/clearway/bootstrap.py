@@ -10,8 +10,9 @@ from typing import Any
 from clearway.config import plugins
 from clearway.config.access import SlurmConfig
 from clearway.config.configuration import Config
-from clearway.drain.controller import DrainController, RollingController
+from clearway.drain.controller import DrainController
 from clearway.drain.lifecycle import DrainLifecycle
+from clearway.drain.rolling import RollingController
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.commands import Commander

@@ -41,18 +41,14 @@ class Pace:
     """How many jobs go into one batch of commands, and how many batches into one cycle.
 
     A cycle must stay short: the daemon looks at the cluster and at the stop switch between cycles, and a command may
-    not outlast the lease. And slurmctld has other work: where its answers become slow, it is asked for less at once.
+    not outlast the lease. And where slurmctld's answers become slow, it is asked for less at once.
 
     A batch has as many jobs as fit into what is left of the cycle, by the time that each job of the batches before has
     taken and by what it took to store a batch. Slurm answers before the jobs have ended, and what follows makes it
     slower: so a cycle has at most one and a half times as many jobs as the cycle before, and what is expected of Slurm
-    for each job falls by a third for a batch at most. A cycle is longer than its time only by how much slower Slurm or
-    the database is than it was a moment before. The first cycle is small, as nothing is known yet. However long storing
-    takes, the first batch of a cycle has ``BATCH_S`` for its commands. Commands for operations as a whole, such as a
-    reservation for each of many urgent jobs, are given one by one for ``WHOLE_S``; the first that has any in a cycle
-    is given all that it needs.
-
-    What it has learned may be forgotten. ``monotonic`` counts seconds.
+    for each job falls by a third for a batch at most. The first cycle is small, as nothing is known yet. However long
+    storing takes, the first batch of a cycle has ``BATCH_S`` for its commands. Commands for operations as a whole are
+    given one by one for ``WHOLE_S``; the first that has any in a cycle is given all that it needs.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

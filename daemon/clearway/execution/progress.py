@@ -90,23 +90,20 @@ OPERATIONS: Mapping[OperationKind, Table[E]] = {
     },
 }
 
+_OF_ITSELF = {
+    P.VACATED: "requeued by another hand",
+    P.RETURNED: "runs again: requeued by another hand",
+    P.ENDED: "over by itself",
+    P.SPARED: "not needed any more",
+}
 PREEMPTIONS: Table[P] = {
-    P.PLANNED: {
-        P.CHECKPOINTING: "asked to save itself, or waited for",
-        P.VACATING: "requeued, cancelled or suspended",
-        P.VACATED: "requeued by another hand",
-        P.RETURNED: "runs again: requeued by another hand",
-        P.ENDED: "over by itself",
-        P.SPARED: "not needed any more",
-    },
+    P.PLANNED: {P.CHECKPOINTING: "asked to save itself, or waited for", P.VACATING: "requeued, cancelled or suspended"}
+    | _OF_ITSELF,
     P.CHECKPOINTING: {
         P.PLANNED: "planned anew with another action",
         P.VACATING: "saved: requeued, or has requeued itself",
-        P.VACATED: "requeued by another hand",
-        P.RETURNED: "runs again: requeued by another hand",
-        P.ENDED: "over by itself",
-        P.SPARED: "not needed any more",
-    },
+    }
+    | _OF_ITSELF,
     P.VACATING: {
         P.SUSPENDED: "seen suspended",
         P.VACATED: "seen in the queue",
@@ -134,8 +131,8 @@ def entered(operation: O, state: E, now: datetime, **changes: Any) -> O:
 
 
 def superseded(operation: O, why: str, now: datetime) -> O:
-    ended = entered(operation, E.SUPERSEDED, now, finished_at=now)
-    return ended.told(Outcome(OutcomeCode.SUPERSEDED, why))
+    """As an operation ends that was never carried out: ``why``, half a sentence."""
+    return entered(operation, E.SUPERSEDED, now, finished_at=now).told(Outcome(OutcomeCode.SUPERSEDED, why))
 
 
 def preemption_entered(before: Preemption, state: P, now: datetime, **changes: Any) -> Preemption:
@@ -275,16 +272,14 @@ def with_preemption(e: O, index: int, p: Preemption) -> O:
 
 
 def _boots(node: Node, e: Eviction, now: datetime) -> bool:
+    """Whether a node that is switched off is as planned, or would be up in time all the same."""
     if node.boot_s is None:
         return False
     return node.name in e.plan.free_nodes or now + timedelta(seconds=node.boot_s) <= e.plan.deadline
 
 
 def lost_nodes(e: Eviction, snapshot: ClusterSnapshot, others: Iterable[Operation]) -> dict[str, str]:
-    """Placement nodes that will not become free by this plan: they failed, or a foreign job is on them.
-
-    A job that leaves for one of the ``others`` under way is none: its nodes may be shared out among several evictions.
-    """
+    """Placement nodes that will not become free: they failed, or a job is on them that leaves for nothing else."""
     leaving = {p.job_id for p in e.preemptions if p.state is not P.SPARED}
     expected = {*leaving, *e.plan.staying, e.preemptor.job_id}
     lost: dict[str, str] = {}

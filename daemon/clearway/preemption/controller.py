@@ -252,7 +252,7 @@ class PreemptionController:
             unit = list(group)
             waiting = [preemptor for preemptor, _ in unit]
             if stored and self._stored_for_long(began_s):
-                self.executor.put_off(context.now)  # those before it do not depend on it
+                self.executor.pace.put_off(context.now)  # those before it do not depend on it
                 told += self._missed(waiting, LATER)
                 continue
             store = partial(self._store_unit, unit, planning, context, None if changed else look)
@@ -343,7 +343,7 @@ class PreemptionController:
         for unit in reversed(stored):
             at_once = unit.seen is not None and (not begun or time.left_s() > (1 - _OTHERS_IN) * time.limit_s)
             if unit.seen is not None and not at_once:
-                self.executor.put_off(context.now)
+                self.executor.pace.put_off(context.now)
             for preemptor, planned in unit.evictions:
                 eviction = planned
                 if at_once and unit.seen is not None:

@@ -7,14 +7,16 @@ import socket
 import ssl
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from clearway.api.admission import REFUSED, RETRY_AFTER_S
+from clearway.api.context import Feed
 from clearway.config.access import ApiConfig
 from clearway.model.errors import ConfigError
 
@@ -148,6 +150,7 @@ MOST = 256  # connections; each needs a file descriptor and some 20 KiB
 MOST_OF_PEER = 128  # of one address; every caller on the daemon's own machine is one peer
 PATIENCE_S = 20.0  # for a whole request, and for its answer to be taken
 NEXT_REQUEST_S = 5  # for the next request of a connection
+_LAST_REQUESTS_S = 5  # how long open requests may take when the daemon stops
 
 
 class BoundedConnection(H11Protocol):
@@ -212,3 +215,49 @@ def close_idle(connections: Iterable[Any], now: float) -> None:
     for each in list(connections):
         if not each.answering and now - each.quiet_since > PATIENCE_S:
             each.transport.abort()
+
+
+class _HttpConfig(uvicorn.Config):
+    """With a TLS context of ours: uvicorn's own takes weak ciphers, and no renewed certificate."""
+
+    tls: ssl.SSLContext | None = None
+
+    def load(self) -> None:
+        super().load()
+        self.ssl = self.tls
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its own signal handlers, and with a tick for ours, from when it answers."""
+
+    def __init__(self, app: object, tick: Callable[[], None], feed: Feed, tls: ssl.SSLContext | None) -> None:
+        config = _HttpConfig(
+            app,  # type: ignore[arg-type]  # any ASGI application
+            log_config=None,
+            access_log=False,
+            http=BoundedConnection,
+            ws="none",
+            loop="asyncio",
+            lifespan="on",
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=NEXT_REQUEST_S,
+            timeout_graceful_shutdown=_LAST_REQUESTS_S,
+        )
+        config.tls = tls
+        super().__init__(config)
+        self._tick = tick
+        self._feed = feed
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._feed.close()  # else it would wait for those who listen
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def on_tick(self, counter: int) -> bool:
+        self._tick()
+        close_idle(self.server_state.connections, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -201,16 +200,12 @@ class Loop:
             self._cycle = self._assemble(config, self.parts, self.leadership)
             self.config = config
             self._wake_file = WakeFile(config.daemon.wake_file)
-        under_way = self.report is not None and any(e.state.acting for e in self.report.open_evictions)
-        doubt = partial(self._clock_watch.doubt, under_way=under_way)
-        self.report = self._cycle.run(self.report, self._alive, doubt, lambda: self._clock_watch.step_s)
-        self._cycle.quarantine.attempt_part("telling of a cycle", self.parts.emit, self.report)
+        self.report = self._cycle.run(self.report, self._alive, self._clock_watch)
+        part = self._cycle.quarantine.attempt_part
+        part("telling of a cycle", self.parts.emit, self.report)
         if self.report.epoch is not None:
-            self._cycle.quarantine.attempt_part("status", self._note_status, self.report)
+            part("status", self._status.note, self.report, self.config.daemon.mode, self.parts.backend_why)
         return self.report
-
-    def _note_status(self, report: CycleReport) -> None:
-        self._status.note(report, self.config.daemon.mode, self.parts.backend_why)
 
     def run(
         self, stop: threading.Event, beat: Callable[[], None] = lambda: None, alive: Callable[[], None] = lambda: None

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from clearway.drain.controller import DrainController, RollingController
+from clearway.drain.controller import DrainController
 from clearway.drain.request import DrainRequest, read_request
+from clearway.drain.rolling import RollingController
 from clearway.eligibility.authorization import may_not_approve
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor

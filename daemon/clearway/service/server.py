@@ -7,36 +7,97 @@ Signal handlers only set flags, which the HTTP server's clock looks at ten times
 anything, even the writing of a log line.
 """
 
-import asyncio
 import contextlib
 import os
+import re
 import signal
 import socket
-import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
-import uvicorn
-
+import clearway
 from clearway.api.app import create_app
-from clearway.api.context import Context, Feed, Pulse, Refusals
+from clearway.api.context import Context, Pulse, Refusals
 from clearway.api.logins import Directory, Logins
 from clearway.api.now_routes import shown
-from clearway.api.tokens import Tokens
+from clearway.api.tokens import Entry, Tokens
 from clearway.config.configuration import Config
 from clearway.config.notify import NotifyConfig
+from clearway.model.audit import Audited, AuditKind, AuditRow
+from clearway.model.clock import Clock
 from clearway.model.errors import ClearwayError, ConfigError, StoreError
 from clearway.notify.dispatch import Dispatcher
-from clearway.service.configuration_record import ConfigurationRecord
-from clearway.service.listening import NEXT_REQUEST_S, BoundedConnection, close_idle, known_hosts, listen
+from clearway.service.listening import HttpServer, known_hosts, listen
 from clearway.service.loop import Loop
+from clearway.store.base import Store
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.metrics import Metrics
 from clearway.web import page
 
-_LAST_REQUESTS_S = 5  # how long open requests may take when the daemon stops
+_PASSWORD = re.compile(r"(?<=//)([^:/@]*):.*@")
+_HASH_SHOWN = len("sha256:") + 12
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationRecord:
+    """Every method raises ``StoreError`` where it cannot be recorded: then nothing may be taken over."""
+
+    store: Store
+    clock: Clock
+    owner: str  # the daemon's name
+
+    def started(self, config: Config, tokens: Iterable[Entry]) -> AuditRow:
+        about = {"version": clearway.__version__, "mode": config.daemon.mode.value}
+        return self._record(AuditKind.START, config, tokens, about)
+
+    def changed(self, config: Config, tokens: Iterable[Entry]) -> None:
+        self._record(AuditKind.CONFIGURATION, config, tokens, {})
+
+    def refused(self, why: str) -> None:
+        about = {"why": why}
+        kind = AuditKind.CONFIGURATION_REFUSED
+        self.store.audit(Audited(at=self.clock.now(), actor=self.owner, kind=kind, about=about))
+
+    def halted(self, why: str) -> None:
+        """The stop switch as the daemon sees it; ``why`` empty: it is gone. A file for it names nobody."""
+        self.store.audit(Audited(at=self.clock.now(), actor=self.owner, kind=AuditKind.HALT, about={"halted": why}))
+
+    def _record(self, kind: AuditKind, config: Config, tokens: Iterable[Entry], about: Values) -> AuditRow:
+        key = f"configuration {self.owner}"
+        kept, values = self.store.get_value(key), flat(config, tokens)
+        changes = differences(flat(Config(), ()) if kept is None else kept, values)
+        audited = Audited(at=self.clock.now(), actor=self.owner, kind=kind, about=about | {"changes": changes})
+        return self.store.audit_keeping(audited, key, values)
+
+
+def flat(config: Config, tokens: Iterable[Entry]) -> Values:
+    found: Values = {}
+    for section, values in config.model_dump(mode="json").items():
+        if isinstance(values, dict):
+            found |= {f"{section}.{name}": value for name, value in values.items()}
+        else:
+            found[section] = values
+    found["store.url"] = _PASSWORD.sub(r"\1:***@", str(found["store.url"]).partition("?")[0])
+    for entry in tokens:
+        found[f"token {entry.digest[:_HASH_SHOWN]}"] = entry.line.rpartition(" ")[0]
+    return found
+
+
+def differences(old: Values, new: Values) -> dict[str, list[Any]]:
+    """Old and new value of each key whose values differ; None for one that is not there."""
+    return {
+        key: [old.get(key), new.get(key)]
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) or (key in old) != (key in new)
+    }
+
+
 _NEED_RESTART = ("daemon.log_format", "planning.planner", "slurm", "store", "api")
 _LAST_CYCLE_S = 90.0  # ... and the cycle: a call to Slurm has a time limit of its own
 
@@ -110,7 +171,7 @@ class Service:
         self._feed = context.feed
         app = create_app(context, known_hosts(self._config.api))
         page.mount(app)
-        self._http = _HttpServer(app, self._on_tick, self._feed, self._listener.tls)
+        self._http = HttpServer(app, self._on_tick, self._feed, self._listener.tls)
         self._worker = threading.Thread(target=self._work, name="clearway-loop", daemon=True)
         metrics.configured(self._config)
 
@@ -272,52 +333,6 @@ def api_context(loop: Loop, *, pulse: Pulse, logins: Logins, metrics: Metrics) -
 
 def _nothing_told(_: NotifyConfig) -> Callable[[], None]:
     return lambda: None
-
-
-class _HttpConfig(uvicorn.Config):
-    """With a TLS context of ours: uvicorn's own takes weak ciphers, and no renewed certificate."""
-
-    tls: ssl.SSLContext | None = None
-
-    def load(self) -> None:
-        super().load()
-        self.ssl = self.tls
-
-
-class _HttpServer(uvicorn.Server):
-    """uvicorn without its own signal handlers, and with a tick for ours, from when it answers."""
-
-    def __init__(self, app: object, tick: Callable[[], None], feed: Feed, tls: ssl.SSLContext | None) -> None:
-        config = _HttpConfig(
-            app,  # type: ignore[arg-type]  # any ASGI application
-            log_config=None,
-            access_log=False,
-            http=BoundedConnection,
-            ws="none",
-            loop="asyncio",
-            lifespan="on",
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=NEXT_REQUEST_S,
-            timeout_graceful_shutdown=_LAST_REQUESTS_S,
-        )
-        config.tls = tls
-        super().__init__(config)
-        self._tick = tick
-        self._feed = feed
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._feed.close()  # else it would wait for those who listen
-        await super().shutdown(sockets)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def on_tick(self, counter: int) -> bool:
-        self._tick()
-        close_idle(self.server_state.connections, asyncio.get_running_loop().time())
-        return await super().on_tick(counter)
 
 
 def serve(
