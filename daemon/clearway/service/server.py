@@ -38,6 +38,8 @@ from clearway.telemetry.log import get_logger
 from clearway.telemetry.metrics import Metrics
 from clearway.web import page
 
+_NEED_RESTART = ("daemon.log_format", "planning.planner", "slurm", "store", "api")
+_LAST_CYCLE_S = 90.0  # that the last cycle may take: a call to Slurm has a time limit of its own
 _PASSWORD = re.compile(r"(?<=//)([^:/@]*):.*@")
 _HASH_SHOWN = len("sha256:") + 12
 
@@ -46,7 +48,12 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationRecord:
-    """Every method raises ``StoreError`` where it cannot be recorded: then nothing may be taken over."""
+    """What the audit trail has of a daemon's configuration and tokens: each change, with old and new values.
+
+    What was recorded last is kept in the database, so that a change shows that was made while the daemon did not run.
+    A token is named by the beginning of its hash; of the database's URL the password is left out. Every method raises
+    ``StoreError`` where it cannot be recorded: then nothing may be taken over.
+    """
 
     store: Store
     clock: Clock
@@ -60,20 +67,20 @@ class ConfigurationRecord:
         self._record(AuditKind.CONFIGURATION, config, tokens, {})
 
     def refused(self, why: str) -> None:
-        about = {"why": why}
-        kind = AuditKind.CONFIGURATION_REFUSED
-        self.store.audit(Audited(at=self.clock.now(), actor=self.owner, kind=kind, about=about))
+        self.store.audit(self._audited(AuditKind.CONFIGURATION_REFUSED, {"why": why}))
 
     def halted(self, why: str) -> None:
         """The stop switch as the daemon sees it; ``why`` empty: it is gone. A file for it names nobody."""
-        self.store.audit(Audited(at=self.clock.now(), actor=self.owner, kind=AuditKind.HALT, about={"halted": why}))
+        self.store.audit(self._audited(AuditKind.HALT, {"halted": why}))
+
+    def _audited(self, kind: AuditKind, about: Values) -> Audited:
+        return Audited(at=self.clock.now(), actor=self.owner, kind=kind, about=about)
 
     def _record(self, kind: AuditKind, config: Config, tokens: Iterable[Entry], about: Values) -> AuditRow:
         key = f"configuration {self.owner}"
         kept, values = self.store.get_value(key), flat(config, tokens)
         changes = differences(flat(Config(), ()) if kept is None else kept, values)
-        audited = Audited(at=self.clock.now(), actor=self.owner, kind=kind, about=about | {"changes": changes})
-        return self.store.audit_keeping(audited, key, values)
+        return self.store.audit_keeping(self._audited(kind, about | {"changes": changes}), key, values)
 
 
 def flat(config: Config, tokens: Iterable[Entry]) -> Values:
@@ -96,10 +103,6 @@ def differences(old: Values, new: Values) -> dict[str, list[Any]]:
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key) or (key in old) != (key in new)
     }
-
-
-_NEED_RESTART = ("daemon.log_format", "planning.planner", "slurm", "store", "api")
-_LAST_CYCLE_S = 90.0  # ... and the cycle: a call to Slurm has a time limit of its own
 
 
 class Notifier:
@@ -192,6 +195,11 @@ class Service:
             stopped = self._shut_down()
         return 0 if stopped and not self._loop_died else 1
 
+    def run_until_signal(self) -> int:
+        """For the main thread; the exit status."""
+        with self.signals():
+            return self.run()
+
     def stop(self) -> None:
         """Any thread and any signal handler may call this."""
         self._stopping.set()
@@ -200,8 +208,6 @@ class Service:
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """Handle SIGTERM, SIGINT and SIGHUP meanwhile; for the main thread."""
-
         def handle(number: int, _: FrameType | None) -> None:
             if number == signal.SIGHUP:
                 self._reload_asked = True
@@ -333,25 +339,6 @@ def api_context(loop: Loop, *, pulse: Pulse, logins: Logins, metrics: Metrics) -
 
 def _nothing_told(_: NotifyConfig) -> Callable[[], None]:
     return lambda: None
-
-
-def serve(
-    loop: Loop,
-    metrics: Metrics,
-    tokens: Tokens,
-    *,
-    slurm: Directory | None = None,
-    read_config: Callable[[], Config] | None = None,
-    dispatcher: Dispatcher | None = None,
-    announce: Callable[[str], None] = lambda _: None,
-) -> int:
-    """Run until a signal; the exit status. ``announce`` is told the API's address. Raises ``ConfigError``."""
-    service = Service(
-        loop, metrics, tokens, slurm=slurm, read_config=read_config, notifier=Notifier(), dispatcher=dispatcher
-    )
-    with service.signals():
-        announce(service.address)
-        return service.run()
 
 
 @contextlib.contextmanager
