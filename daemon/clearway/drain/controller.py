@@ -40,9 +40,7 @@ class DrainController:
     def drain(self, request: OperatorRequest, wish: DrainRequest, context: CycleContext) -> Drain:
         """The drain that will empty the nodes, stored and not begun. Raises ``DrainError``."""
         taken = self.operations.of_request(Drain, request.request_id)
-        if taken is not None:
-            return taken
-        return self.begin(self.checked_order(request, wish, context), context)
+        return taken or self.begin(self.checked_order(request, wish, context), context)
 
     def checked_order(self, request: OperatorRequest, wish: DrainRequest, context: CycleContext) -> DrainOrder:
         """What the request asks for; raises ``DrainError`` where it makes no sense, or the actor may not."""
@@ -63,8 +61,7 @@ class DrainController:
             # Of one whose nodes are empty, or that is called off, only the return of jobs is left; its Reason tells.
             if both and eviction.started_at is None and eviction.state is not EvictionState.CANCELLING:
                 raise DrainError(f"node {both[0]} already belongs to drain {eviction.eviction_id}")
-        why = not_ours_to_drain(order.nodes, context.snapshot)
-        if why:
+        if why := not_ours_to_drain(order.nodes, context.snapshot):
             raise DrainError(why)
         if order.deadline is not None and order.deadline <= context.now:
             raise DrainError("its deadline has passed")
@@ -113,11 +110,9 @@ class DrainController:
             held[number].append(name)
         evictions = {number: self._of(number, names) for number, names in held.items()}
         for number, names in sorted(held.items()):
-            error = self.executor.bring_back(evictions[number], names, context.snapshot, context.now)
-            if error is not None:
+            if error := self.executor.bring_back(evictions[number], names, context.snapshot, context.now):
                 raise DrainError(f"node {names[0]}: {error}")
-            text = f"{request.actor} brought back {compress(names)}."
-            self.store.add_event(number, None, context.now, text)
+            self.store.add_event(number, None, context.now, f"{request.actor} brought back {compress(names)}.")
         back = compress(name for names in held.values() for name in names)
         return Answer(sentence=f"brought back {back}" if held else "none was drained")
 
@@ -130,6 +125,5 @@ class DrainController:
         return eviction
 
     def _check_rights(self, actor: str, nodes: Sequence[str], context: CycleContext) -> None:
-        why = may_not_drain(actor, nodes, context.snapshot, context.config.drain, self.backend.admin_level)
-        if why:
+        if why := may_not_drain(actor, nodes, context.snapshot, context.config.drain, self.backend.admin_level):
             raise DrainError(why)

@@ -34,9 +34,8 @@ from clearway.execution.lifecycle import (
     nodes_held,
     nodes_with_other_reasons,
     undo,
-    watch_is_over,
 )
-from clearway.model.cluster import ClusterSnapshot, Job, JobState
+from clearway.model.cluster import Job, JobState
 from clearway.model.durations import format_duration
 from clearway.model.operations import Drain, Preemption, PreemptionState
 from clearway.model.orders import DrainOrder
@@ -51,12 +50,10 @@ _NAMED_JOBS = 5  # in one sentence
 
 def first_plan(order: DrainOrder, config: Config, now: datetime) -> DrainPlan:
     """A plan that empties nothing: the jobs are looked at when nothing new can start on the nodes any more."""
-    begins = order.begin_at or now
     point = CurvePoint(0, feasible=True, lost_work_node_s=0.0, checkpoint_s=0, nodes_freed=0)
-    patience = timedelta(seconds=config.drain.patience)
     return DrainPlan(
         made_at=now,
-        deadline=order.deadline or begins + patience,
+        deadline=order.deadline or (order.begin_at or now) + timedelta(seconds=config.drain.patience),
         nodes_needed=len(order.nodes),
         problem=EvictionProblem(0, math.ceil(config.drain.patience), 1, (), len(order.nodes)),
         curve=Curve(config.planning.planner, (point,)),
@@ -96,18 +93,15 @@ def plan_drain(order: DrainOrder, context: PlanningContext, planner: Planner) ->
             curve=curve,
         )
     verdicts = [Verdict(p.job_id, Choice.CHOSEN, p.action.value, what_becomes(p)) for p in point.actions]
-    return DrainPlan(
-        made_at=now,
+    return replace(
+        first_plan(order, config, now),
         deadline=order.deadline or now + timedelta(seconds=problem.max_delay_s + allowance_s),
-        nodes_needed=len(order.nodes),
         problem=problem,
         curve=curve,
         chosen=point,
-        placement_nodes=order.nodes,
         free_nodes=tuple(name for name in order.nodes if name not in snapshot.jobs_on),
         leaving=tuple(snapshot.job_by_id[planned.job_id] for planned in point.actions),
         verdicts=tuple(sorted([*left_alone, *verdicts], key=lambda verdict: verdict.job_id)),
-        order=order,
     )
 
 
@@ -137,7 +131,11 @@ class _Leaving:
 def _leaving(order: DrainOrder, jobs: Sequence[Job], limit_s: float | None, context: PlanningContext) -> _Leaving:
     purpose, under_way = Purpose.FORCED_DRAIN if order.force else Purpose.DRAIN, context.under_way
     exempt = {job.job_id: exemption(job, purpose, context, nodes=order.nodes) for job in jobs}
-    ways = {job.job_id: _ways(order, job, context) for job in jobs if exempt[job.job_id] is None}
+    ways: dict[str, list[Option]] = {}
+    for job in jobs:
+        if exempt[job.job_id] is None:
+            kill = order.force and (job.can_be_requeued or context.config.candidates.allow_cancel)
+            ways[job.job_id] = list(options_for(job, context, kill=kill, shared=order.deadline is not None))
     saving_s = sum(max((option.checkpoint_s for option in each), default=0.0) for each in ways.values())
     for job in jobs:
         # What ends while the others are saved need not be saved; what cannot be saved may still end in time. Without
@@ -147,11 +145,6 @@ def _leaving(order: DrainOrder, jobs: Sequence[Job], limit_s: float | None, cont
         if in_time and job.job_id not in under_way.avoid | under_way.jobs:
             ways.setdefault(job.job_id, []).append(Option(Action.END, ready_s=round(ready_s or 0.0, 3)))
     return _Leaving(jobs, exempt, ways, saving_s)
-
-
-def _ways(order: DrainOrder, job: Job, context: PlanningContext) -> list[Option]:
-    kill = order.force and (job.can_be_requeued or context.config.candidates.allow_cancel)
-    return list(options_for(job, context, kill=kill, shared=order.deadline is not None))
 
 
 def _solve(problem: EvictionProblem, planner: Planner) -> tuple[EvictionProblem, Curve]:
@@ -212,7 +205,11 @@ class DrainLifecycle(NodesLifecycle[Drain]):
         ours = () if Command.UNDRAIN in done else nodes_held(e, snapshot)
         missing, foreign = set(e.order.nodes) - set(ours), set(nodes_with_other_reasons(e, snapshot))
         if e.state is E.PLACING:
-            return _placing(missing, foreign, paused=cycle.paused)
+            if taken := sorted(missing & foreign):
+                return undo(OutcomeCode.NODE_TAKEN, f"Node {taken[0]} has a Reason that is not Clearway's")
+            if cycle.paused:
+                return None
+            return Phase(E.PLACING, Command.DRAIN) if missing else Phase(E.PREEMPTING)
         if e.state is E.PREEMPTING:
             # Another Reason keeps the node out of service as well; without any it takes jobs again.
             return _preempting(e, sorted(missing - foreign), cycle)
@@ -224,11 +221,22 @@ class DrainLifecycle(NodesLifecycle[Drain]):
         return Cause(Purpose.FORCED_DRAIN if e.order.force else Purpose.DRAIN, nodes=e.order.nodes)
 
     def misfits(self, e: Drain, cycle: CycleContext) -> dict[str, str]:
-        return have_to_go(e, cycle.snapshot)
+        """The jobs on its nodes that its plan does not know, or knows no more."""
+        gone = (PreemptionState.SPARED, PreemptionState.FAILED)
+        leaving = {p.job.run for p in e.preemptions if p.state not in gone}
+        passed = {p.job_id for p in e.preemptions if p.requeued_at is not None and p.state not in gone}
+        return {
+            job.job_id: f"it is on node {name}"
+            for name in e.order.nodes
+            for job in cycle.snapshot.jobs_on.get(name, ())
+            if job.run not in leaving
+            and job.job_id not in passed
+            and job.state is not JobState.COMPLETING
+            and not e.order.leaves_alone(job)
+        }
 
-    def step_context(self, e: Drain, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:  # noqa: ARG002
-        over = watch_is_over(e, cycle.now, cycle.config.execution.watch_return)
-        return replace(common, first=not over, unwatched=over, kill_when_late=e.order.force)
+    def step_context(self, e: Drain, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:
+        return replace(super().step_context(e, p, common, cycle), kill_when_late=e.order.force)
 
     def replan(self, e: Drain, stuck: Mapping[str, str], cycle: CycleContext) -> DrainPlan | Phase | None:
         """Where there can be no plan the drain is called off."""
@@ -251,15 +259,6 @@ class DrainLifecycle(NodesLifecycle[Drain]):
         return plan_drain(e.order, context, self.basis.planner)
 
 
-def _placing(missing: set[str], foreign: set[str], *, paused: bool) -> Phase | None:
-    taken = sorted(missing & foreign)
-    if taken:
-        return undo(OutcomeCode.NODE_TAKEN, f"Node {taken[0]} has a Reason that is not Clearway's")
-    if paused:
-        return None
-    return Phase(E.PLACING, Command.DRAIN) if missing else Phase(E.PREEMPTING)
-
-
 def _preempting(e: Drain, lost: Sequence[str], cycle: CycleContext) -> Phase | None:
     snapshot, deadline = cycle.snapshot, e.order.deadline
     if lost:
@@ -270,19 +269,3 @@ def _preempting(e: Drain, lost: Sequence[str], cycle: CycleContext) -> Phase | N
     if deadline is not None and cycle.now > deadline and not e.late:
         return Phase(e.state, event="The nodes were not empty by the deadline.", late=True)
     return None
-
-
-def have_to_go(e: Drain, snapshot: ClusterSnapshot) -> dict[str, str]:
-    """The jobs on a drain's nodes that its plan does not know, or knows no more: why another plan is needed."""
-    gone = (PreemptionState.SPARED, PreemptionState.FAILED)
-    leaving = {p.job.run for p in e.preemptions if p.state not in gone}
-    passed = {p.job_id for p in e.preemptions if p.requeued_at is not None and p.state not in gone}
-    return {
-        job.job_id: f"it is on node {name}"
-        for name in e.order.nodes
-        for job in snapshot.jobs_on.get(name, ())
-        if job.run not in leaving
-        and job.job_id not in passed
-        and job.state is not JobState.COMPLETING
-        and not e.order.leaves_alone(job)
-    }

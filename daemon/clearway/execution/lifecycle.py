@@ -4,7 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
@@ -163,6 +163,11 @@ class NodesLifecycle(Lifecycle[N_contra]):
         ours = nodes_held(e, snapshot)
         missing = tuple(name for name in e.order.nodes if name not in ours)
         return Target(nodes=ours if command is Command.UNDRAIN else missing, reason=hold_reason(e))
+
+    def step_context(self, e: N_contra, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:  # noqa: ARG002
+        """Jobs go to the head of the queue until they run again."""
+        over = watch_is_over(e, cycle.now, cycle.config.execution.watch_return)
+        return replace(common, first=not over, unwatched=over)
 
     def refused(self, e: N_contra, command: Command, error: SlurmError) -> Phase | None:  # noqa: ARG002
         if e.state is not E.PLACING or error.retryable:

@@ -32,7 +32,6 @@ from clearway.execution.lifecycle import (
     nodes_with_other_reasons,
     placement_phase,
     undo,
-    watch_is_over,
 )
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.operations import Preemption, PreemptionState, Relocation
@@ -74,11 +73,8 @@ class RelocationLifecycle(NodesLifecycle[Relocation]):
 
     def step_context(self, e: Relocation, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:
         placed = cycle.reservation(e.placement)
-        over = watch_is_over(e, cycle.now, cycle.config.execution.watch_return)
         return replace(
-            common,
-            first=not over,
-            unwatched=over,
+            super().step_context(e, p, common, cycle),
             placement=e.placement,
             attach=may_still_arrive(p, cycle),
             placed=placed is not None and set(placed.nodes) == set(e.order.nodes_after(p.job)),
