@@ -176,9 +176,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
     relocation = RelocationController(
         backend=backend, store=store, operations=operations, executor=executor, emit=emit, basis=basis
     )
-    promises = PromiseController(
-        backend=backend, store=store, operations=operations, basis=basis, quarantine=quarantine, emit=emit
-    )
+    promises = PromiseController(backend=backend, operations=operations, basis=basis, quarantine=quarantine, emit=emit)
     preemption = PreemptionController(
         backend=backend,
         operations=operations,

@@ -35,21 +35,12 @@ class Outbox(Protocol):
         """There is something to tell."""
 
 
-class NoOutbox:
-    """Where nothing is told: programs that are no daemon, and tests."""
-
-    def notices(self, *_: object) -> tuple[Notice, ...]:
-        return ()
-
-    def stored(self) -> None: ...
-
-
 class OpenOperations:
     """A copy of the store's open operations, and of what they have cost. A write that fails leaves it alone."""
 
-    def __init__(self, store: Store, outbox: Outbox | None = None) -> None:
+    def __init__(self, store: Store, outbox: Outbox) -> None:
         self._store = store
-        self._outbox = outbox or NoOutbox()
+        self._outbox = outbox
         self._now: datetime | None = None  # of this cycle
         self._open: dict[int, Operation] = {}
         self._rolling: dict[int, RollingDrain] = {}
@@ -60,10 +51,9 @@ class OpenOperations:
     def refresh(self, now: datetime, *names: str) -> CycleState:
         """Read all of them again, with the small values of these names; a ``StoreError`` leaves the copy as it was."""
         state = self._store.cycle_state(now - _HOUR, names)
-        self._now = now
+        self._now, self._usage, self._counts = now, (now, state.usage), {}
         self._open = {operation.eviction_id: operation for operation in state.operations}
         self._rolling = {rolling.rolling_id: rolling for rolling in state.rolling_drains}
-        self._usage, self._counts = (now, state.usage), {}
         return state
 
     def all(self) -> tuple[Operation, ...]:
@@ -79,22 +69,18 @@ class OpenOperations:
         Of an array those tasks that still wait when others have started are planned for anew, as is a job whose nodes
         were lost once an operator has looked: until then nothing is planned.
         """
-        evictions = (
-            each
-            for each in self._open.values()
-            if isinstance(each, Eviction) and each.outcome_code is not OutcomeCode.NODES_LOST
-        )
+        gone = (EvictionState.STARTED, EvictionState.RETURNING)
         return {
             each.preemptor.job_id: each
-            for each in evictions
-            if each.preemptor.pending_tasks == 1 or each.state not in (EvictionState.STARTED, EvictionState.RETURNING)
+            for each in self._open.values()
+            if isinstance(each, Eviction)
+            and each.outcome_code is not OutcomeCode.NODES_LOST
+            and (each.preemptor.pending_tasks == 1 or each.state not in gone)
         }
 
     def of_request(self, kind: type[Ordered], request_id: int) -> Ordered | None:
-        for operation in self._open.values():
-            if isinstance(operation, kind) and operation.order.request_id == request_id:
-                return operation
-        return None
+        ordered = (each for each in self._open.values() if isinstance(each, kind))
+        return next((each for each in ordered if each.order.request_id == request_id), None)
 
     def get(self, operation_id: int) -> Operation:
         """An open one from the copy, an ended one from the store; raises ``UnknownEvictionError``."""

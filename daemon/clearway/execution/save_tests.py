@@ -58,17 +58,14 @@ def why_not_again(job_id: str, user: str, recent: Collection[SaveTest], now: dat
         return f"another job of {user} is being tested; one at a time"
     if len(under_way) >= MOST_AT_ONCE:
         return f"{MOST_AT_ONCE} jobs are being tested already; ask again in some minutes"
-    counted = (test for test in recent if test.job.job_id == job_id and not _refused_at_once(test))
+    own = [test for test in recent if test.job.job_id == job_id]
+    # One that was refused at once is not counted: the job certainly got no signal.
+    counted = [test for test in own if test.end is not SaveTestEnd.NOT_ASKED or test.ended_at != test.asked_at]
     last = max((test.asked_at for test in counted), default=None)
     if last is not None and now - last < AGAIN_AFTER:
         wait = format_duration((last + AGAIN_AFTER - now).total_seconds())
         return f"the job was tested less than {format_duration(AGAIN_AFTER.total_seconds())} ago; ask again in {wait}"
     return ""
-
-
-def _refused_at_once(test: SaveTest) -> bool:
-    """Whether the job certainly got no signal."""
-    return test.end is SaveTestEnd.NOT_ASKED and test.ended_at == test.asked_at
 
 
 def why_not(job: Job, wish: SaveTestRequest, actor: str, context: PlanningContext) -> str:
@@ -107,11 +104,6 @@ def begun(job: Job, request_id: int, actor: str, context: PlanningContext) -> Sa
     )
 
 
-def needs_signal(job: Job) -> bool:
-    claims = saves(job)
-    return claims is not None and claims.checkpoint is CheckpointHow.SIGNAL
-
-
 def looked_at(test: SaveTest, seen: Job | None, now: datetime) -> SaveTest:
     """The test by what the job says now; ``seen`` None: Slurm knows it no more."""
     gone = (JobState.PENDING, JobState.COMPLETING, JobState.ENDED)
@@ -131,9 +123,8 @@ def looked_at(test: SaveTest, seen: Job | None, now: datetime) -> SaveTest:
     if not test.asked:
         why = f"it is not known whether job {test.job.display_id} was asked; nothing came within {within}"
         return ended(test, SaveTestEnd.NOT_ASKED, why, now)
-    expected = format_duration(test.expected_s)
-    why = f"job {test.job.display_id} has not saved itself within {within}; an eviction would expect {expected}"
-    return ended(test, SaveTestEnd.LATE, why, now)
+    why = f"not saved itself within {within}; an eviction would expect {format_duration(test.expected_s)}"
+    return ended(test, SaveTestEnd.LATE, f"job {test.job.display_id} has {why}", now)
 
 
 def _saved(test: SaveTest, claims: Claims, now: datetime) -> SaveTest:
@@ -145,13 +136,10 @@ def _saved(test: SaveTest, claims: Claims, now: datetime) -> SaveTest:
     size = "" if claims.size_mib is None else f", {claims.size_mib:,} MiB"
     number = "" if claims.generation is None else f", generation {claims.generation}"
     sentence = f"job {test.job.display_id} saved itself in {format_duration(took_s)}{size}{number}; {restart}"
-    return replace(
-        ended(test, SaveTestEnd.SAVED, sentence, now),
-        took_s=took_s,
-        size_mib=claims.size_mib,
-        generation=claims.generation,
-        restartable=restartable,
+    saved = replace(
+        test, took_s=took_s, size_mib=claims.size_mib, generation=claims.generation, restartable=restartable
     )
+    return ended(saved, SaveTestEnd.SAVED, sentence, now)
 
 
 def _restart(claims: Claims) -> tuple[bool | None, str]:
@@ -205,20 +193,19 @@ class SaveTestController:
             raise RequestError(why)
         test = begun(job, request.request_id, request.actor, planning)
         self.store.create_save_test(test)
-        test = self._ask(test, context)
-        self.store.keep_save_test(test)
-        return test
+        asked = self._ask(test, context)
+        self.store.keep_save_test(asked)
+        return asked
 
     def _ask(self, test: SaveTest, context: CycleContext) -> SaveTest:
-        if not needs_signal(test.job):
-            return replace(test, asked=True)
-        error = ask_to_save(self.backend, (test.job,)).get(test.job.job_id)
+        claims = saves(test.job)
+        needs_signal = claims is not None and claims.checkpoint is CheckpointHow.SIGNAL
+        error = ask_to_save(self.backend, (test.job,)).get(test.job.job_id) if needs_signal else None
         if error is None:
             return replace(test, asked=True)
         if error.retryable and not isinstance(error, HaltedError):
             return test  # whether Slurm acted is not known
-        why = f"job {test.job.display_id} was not asked: {error}"
-        return ended(test, SaveTestEnd.NOT_ASKED, why, context.now)
+        return ended(test, SaveTestEnd.NOT_ASKED, f"job {test.job.display_id} was not asked: {error}", context.now)
 
     def _look(self, test: SaveTest, context: CycleContext) -> SaveTest:
         snapshot, job_id = context.snapshot, test.job.job_id

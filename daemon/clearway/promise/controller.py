@@ -23,7 +23,6 @@ from clearway.model.requests import Answer, OperatorRequest
 from clearway.promise.lifecycle import TOLERANCE, first_plan, plan_now, under_way_beside
 from clearway.promise.request import PromiseRequest
 from clearway.slurm.base import SlurmBackend
-from clearway.store.base import Store
 
 ENDING = (EvictionState.RETURNING, EvictionState.CANCELLING)  # it holds nothing any more, or is about to
 
@@ -33,40 +32,28 @@ class PromiseController:
     """Takes requests, and begins what is due. Every one may be taken again: the daemon may die at any point."""
 
     backend: SlurmBackend
-    store: Store
     operations: OpenOperations
     basis: PlanningBasis
     quarantine: Quarantine
     emit: Emit
 
     def handle(self, request: OperatorRequest, context: CycleContext) -> Answer:
-        """Answer a request for promised nodes. Raises ``RequestError`` where it is refused; nothing was done then."""
-        made = self.promise(request, read_request(PromiseRequest, request.document), context)
+        """Store the promise, and say so. Raises ``RequestError``: it is refused; nothing was done."""
+        wish = read_request(PromiseRequest, request.document)
+        made = self.operations.of_request(Promise, request.request_id)
+        if made is None:
+            wish.check_times(request.created_at)
+            actor, drain = request.actor, context.config.drain
+            if why := context.nothing_begun or may_not_move(actor, drain, self.backend.admin_level):
+                raise RequestError(why)
+            made = self.make(wish.order(partition_of(wish, context.snapshot), actor, request.request_id), context)
         return Answer(sentence=f"promise {made.eviction_id}: {made.outcome}", eviction_id=made.eviction_id)
-
-    def promise(self, request: OperatorRequest, wish: PromiseRequest, context: CycleContext) -> Promise:
-        """The promise, stored. Raises ``RequestError``: it is refused; nothing was done."""
-        taken = self.operations.of_request(Promise, request.request_id)
-        if taken is not None:
-            return taken
-        wish.check_times(request.created_at)
-        why = context.nothing_begun or may_not_move(request.actor, context.config.drain, self.backend.admin_level)
-        if why:
-            raise RequestError(why)
-        order = wish.order(partition_of(wish, context.snapshot), request.actor, request.request_id)
-        return self.make(order, context)
 
     def make(self, order: PromiseOrder, context: CycleContext) -> Promise:
         self._check_room(order, context.snapshot)
-        made = fresh_operation(
-            Promise,
-            first_plan(order, context.config, context.now),
-            Mode.AUTOMATIC.value,  # an operator has asked for it: no approval is waited for
-            EvictionState.SCHEDULED,
-            context.now,
-            outcome=_scheduled(order, context),
-        )
-        created = self.operations.create(made)
+        plan, outcome = first_plan(order, context.config, context.now), _scheduled(order, context)
+        mode, state = Mode.AUTOMATIC.value, EvictionState.SCHEDULED  # asked for by an operator: no approval is needed
+        created = self.operations.create(fresh_operation(Promise, plan, mode, state, context.now, outcome=outcome))
         self.emit(PlanMade(created))
         return created
 
@@ -114,12 +101,10 @@ class PromiseController:
             under_way = under_way_beside(e.order, self.operations.others(e))
             plan = plan_now(e, under_way, e.revision, context, self.basis)
         if not isinstance(plan, PromisePlan):
-            told = e
-            if plan is not None:
-                told = e.told(Outcome(OutcomeCode.SCHEDULED, f"No nodes are held yet: {plan.why}"))
-            told = replace(told, late=e.late or now >= e.order.at + TOLERANCE)
-            if told != e:
-                self.operations.save(told)
+            waits = plan and e.told(Outcome(OutcomeCode.SCHEDULED, f"No nodes are held yet: {plan.why}"))
+            waits = replace(waits or e, late=e.late or now >= e.order.at + TOLERANCE)
+            if waits != e:
+                self.operations.save(waits)
             return
         begun = replace(e, plan=plan, preemptions=planned_preemptions(plan, now), revision=e.revision + 1)
         begun = entered(begun, EvictionState.PLACING, now, outcome="", outcome_code=None, why="")
