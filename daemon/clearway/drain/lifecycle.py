@@ -66,7 +66,13 @@ def first_plan(order: DrainOrder, config: Config, now: datetime) -> DrainPlan:
 
 
 def plan_drain(order: DrainOrder, context: PlanningContext, planner: Planner) -> DrainPlan | NoPlan:
-    """How the jobs on these nodes leave; a NoPlan names those that are in the way.
+    """How the jobs on these nodes leave; a NoPlan names those that are in the way: then no job is touched.
+
+    Model: smigrate of the Slurm+DMTCP paper, for any set of nodes. Every job that is there has to leave, each in one of
+    its own ways (``costs``), within the time there is. Which way, and in which order checkpoints are written, is the
+    eviction problem again: all nodes that are busy are asked for. Without a deadline there is as much time as all
+    checkpoints take one after another, and some patience. Guards against too early and too frequent preemption do not
+    hold, as an operator has named these nodes; those that protect jobs hold unless the order is forced.
 
     ``under_way.leaving`` are this drain's own jobs past their point of no return, ``under_way.avoid`` those that were
     asked to save themselves in vain, ``under_way.jobs`` those of other evictions.

@@ -25,6 +25,11 @@ UNDER_WAY = 0.5  # the share of the time that operations under way may use for o
 
 
 class PlanningTime:
+    """How long planning may take in a cycle, and how long it is until a plan is begun; all of it is measured.
+
+    What is under way has up to half of the time for other plans, and comes first; new plans have what is left.
+    """
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.limit_s = 0.0

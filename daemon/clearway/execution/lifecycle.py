@@ -210,6 +210,13 @@ def placement_until(operation: Operation, now: datetime, grace: timedelta) -> da
 
 
 def placement(operation: Operation, now: datetime, grace: timedelta) -> Reservation:
+    """The Slurm reservation that keeps freed nodes for the preemptor, or targets for jobs that move.
+
+    It holds the preemptor's licenses too. IGNORE_JOBS lets it be made over busy nodes. FLEX lets the preemptor run on
+    when it ends: without it Slurm kills a job with its reservation. Its end is bounded, so nothing stays behind if the
+    daemon never returns. Over the nodes of suspended jobs it stays until they run again (docs/decisions/0015), and is
+    extended while the daemon lives. That of a promise begins at the promised time and ends with it.
+    """
     return Reservation(
         name=operation.placement,
         nodes=operation.held_nodes,

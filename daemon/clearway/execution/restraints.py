@@ -45,7 +45,13 @@ from clearway.model.outcome import OutcomeCode
 from clearway.model.report import Quarantined, Subject, T, described
 from clearway.store.base import Store
 
-_ABSENT = (FileNotFoundError, NotADirectoryError)
+# The names of stored values; "left_alone" as earlier versions wrote it.
+BREAKER, SUPPRESSED, USER_PAUSES, _LOOKED_AT = "breaker", "left_alone", "user_pauses", "loops_looked_at"
+EVERYBODY = "*"  # no user's name in Slurm
+TRIPS_AT = 2  # lost nodes
+WITHIN = timedelta(days=1)
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 300.0  # of what is in quarantine
+_FORGOTTEN_AFTER = timedelta(minutes=10)  # without another try: the job or the operation is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,7 @@ def halted_by_file(file: Path | None) -> str:
         return ""
     try:
         file.lstat()
-    except _ABSENT:
+    except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError as error:
         return f"halted: {file} cannot be looked at ({error.strerror})"
@@ -81,9 +87,6 @@ def told(actor: object) -> str:
     return f"halted by {actor} (clearway unhalt)" if actor else ""
 
 
-BREAKER = "breaker"  # the name of the stored value
-TRIPS_AT = 2  # lost nodes
-WITHIN = timedelta(days=1)
 # Once the urgent job has started, only a prolog or an epilog that is still to come is about the job that left.
 _AFTER_THE_START = timedelta(minutes=5)
 _WORD = re.compile(r"[A-Z]+(?:_[A-Z]+)*")
@@ -91,7 +94,7 @@ _OUT_OF_ORDER = frozenset({"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAIL
 _MOST_TOLD = 3  # nodes in a sentence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LostNode:
     """A node that takes no jobs any more since one has left it for an operation."""
 
@@ -102,10 +105,6 @@ class LostNode:
     seen_at: datetime
     state: str  # and reason, as Slurm says them
     looked_at: bool = False  # by an operator
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return self.node, self.job_id, self.left_at
 
 
 def lost_nodes(operations: Iterable[Operation], snapshot: ClusterSnapshot, now: datetime) -> Iterator[LostNode]:
@@ -121,14 +120,7 @@ def lost_nodes(operations: Iterable[Operation], snapshot: ClusterSnapshot, now: 
                 node = snapshot.node_by_name.get(name)
                 if node is not None and _is_lost(node):
                     why = f"{node.raw_state}, {node.reason}" if node.reason else node.raw_state
-                    yield LostNode(
-                        node=name,
-                        job_id=p.job_id,
-                        left_at=p.requeued_at.isoformat(),
-                        eviction_id=e.eviction_id,
-                        seen_at=now,
-                        state=why[:120],
-                    )
+                    yield LostNode(name, p.job_id, p.requeued_at.isoformat(), e.eviction_id, now, why[:120])
 
 
 def _is_lost(node: Node) -> bool:
@@ -147,15 +139,13 @@ class Breaker:
         self.stopped = ""  # why nothing is begun, half a sentence; empty: it may be
 
     def refresh(self, stored: Mapping[str, Any] | None) -> None:
-        found = stored or {"stopped": "", "lost": ()}
-        self.stopped = found["stopped"]
-        self._lost = tuple(
-            LostNode(**each | {"seen_at": datetime.fromisoformat(each["seen_at"])}) for each in found["lost"]
-        )
+        self.stopped, lost = (stored["stopped"], stored["lost"]) if stored else ("", ())
+        self._lost = tuple(LostNode(**each | {"seen_at": datetime.fromisoformat(each["seen_at"])}) for each in lost)
 
     def look(self, operations: Iterable[Operation], snapshot: ClusterSnapshot, now: datetime) -> None:
-        known = {each.key for each in self._lost}
-        new = [each for each in lost_nodes(operations, snapshot, now) if each.key not in known]
+        known = {(each.node, each.job_id, each.left_at) for each in self._lost}
+        found = lost_nodes(operations, snapshot, now)
+        new = [each for each in found if (each.node, each.job_id, each.left_at) not in known]
         if not new:
             return
         for each in new:
@@ -186,11 +176,6 @@ class Breaker:
         listed = [asdict(each) | {"seen_at": each.seen_at.isoformat()} for each in lost]
         self._store.set_value(BREAKER, {"stopped": stopped, "lost": listed})
         self.stopped, self._lost = stopped, lost
-
-
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 300.0
-_FORGOTTEN_AFTER = timedelta(minutes=10)  # without another try: the job or the operation is gone
 
 
 class Quarantine:
@@ -239,11 +224,6 @@ class Quarantine:
         if subject is not Subject.REQUEST:
             self._known[subject, ident] = found
         self._emit(HandlingFailed(found, error))
-
-
-SUPPRESSED = "left_alone"  # the name of the stored value, as earlier versions wrote it
-USER_PAUSES, _LOOKED_AT = "user_pauses", "loops_looked_at"  # the names of stored values
-EVERYBODY = "*"  # no user's name in Slurm
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +287,8 @@ class UserPauses:
         if after.outcome_code is before.outcome_code:
             return
         now, budget, pause_s, why = cycle.now, cycle.config.budget, 0.0, ""
-        if after.outcome_code is OutcomeCode.MISUSED:
+        misused = after.outcome_code is OutcomeCode.MISUSED
+        if misused:
             pause_s, why = budget.misuse_pause, after.why
         elif after.outcome_code is OutcomeCode.POINTLESS and any(p.requeued_at for p in after.preemptions):
             job = cycle.snapshot.job_by_id.get(after.preemptor.job_id)
@@ -315,9 +296,8 @@ class UserPauses:
                 pause_s = budget.cancelled_pause
                 why = f"urgent job {after.preemptor.job_id} was given up once others had left for it"
         if pause_s > 0 and not after.plan.ordinary:
-            until = now + timedelta(seconds=pause_s)
-            kind = after.outcome_code is OutcomeCode.MISUSED
-            self._begin(after.preemptor.user, UserPause(until, why[:1].lower() + why[1:], kind), now)
+            pause = UserPause(now + timedelta(seconds=pause_s), why[:1].lower() + why[1:], left_alone=misused)
+            self._begin(after.preemptor.user, pause, now)
 
     def end(self, now: datetime) -> None:
         """An operator has looked at it: only what happens from now on can be a loop."""

@@ -208,7 +208,14 @@ _ASKS_EVERY_S = 600.0  # a database server
 
 
 class ClockWatch:
-    """Looks once a cycle; only the loop's thread uses it. ``server_time``: see ``Store.server_time``."""
+    """Whether the wall clock can be gone by: it and the clock that nobody sets must go on alike, and others must agree.
+
+    One that was set forward makes every checkpoint late at once, and jobs would leave in the middle of saving
+    themselves. So after a step nothing is done until the clock is set back, or the new time has lasted. Others are a
+    database server and Slurm, whose clock has shown at least the latest start or submission of a job.
+
+    Looks once a cycle; only the loop's thread uses it.
+    """
 
     def __init__(self, clock: Clock, server_time: Callable[[], datetime | None] = lambda: None) -> None:
         self._clock = clock

@@ -79,19 +79,17 @@ def _is_loopback(host: str) -> bool:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        # With its protocol: else asyncio leaves Nagle's algorithm on, and every answer waits 40 ms for an ACK.
-        bound = socket.socket(family, kind, protocol)
+    with contextlib.ExitStack() as unless_bound:
         try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, kind, protocol, _, address = found[0]
+            # With its protocol: else asyncio leaves Nagle's algorithm on, and every answer waits 40 ms for an ACK.
+            bound = unless_bound.enter_context(socket.socket(family, kind, protocol))
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
-        except OSError:
-            bound.close()
-            raise
-    except OSError as error:
-        raise ConfigError(f"api: cannot listen on {host} port {port}: {error.strerror or error}") from None
+        except OSError as error:
+            raise ConfigError(f"api: cannot listen on {host} port {port}: {error.strerror or error}") from None
+        unless_bound.pop_all()
     return bound
 
 
@@ -156,13 +154,10 @@ _LAST_REQUESTS_S = 5  # how long open requests may take when the daemon stops
 class BoundedConnection(H11Protocol):
     """Bounds what connections to the API may hold: how many there are, of each peer too, and for how long one may idle.
 
-    A connection is *answering* from when its request has been read whole until the answer is written. Any other one
-    holds nothing that is missed: one that waits for its first byte, for the rest of a request or for the next one, and
-    one whose peer does not read. Where there are too many, the one of these that has been so for longest is closed, so
-    that idle connections never keep a new one out. ``clearway.api.admission`` bounds those that answer; one whose
-    request it refused is read again after ``RETRY_AFTER_S``, so that callers who ask without a break cost little.
-
-    A connection that knows whether it answers, and since when it does not.
+    A connection is *answering* from when its request has been read whole until the answer is written. Where there are
+    too many, the one of the others that has been quiet for longest is closed, so that idle connections never keep a new
+    one out. ``clearway.api.admission`` bounds those that answer; one whose request it refused is read again after
+    ``RETRY_AFTER_S``, so that callers who ask without a break cost little.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
