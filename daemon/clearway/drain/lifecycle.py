@@ -137,11 +137,7 @@ class _Leaving:
 def _leaving(order: DrainOrder, jobs: Sequence[Job], limit_s: float | None, context: PlanningContext) -> _Leaving:
     purpose, under_way = Purpose.FORCED_DRAIN if order.force else Purpose.DRAIN, context.under_way
     exempt = {job.job_id: exemption(job, purpose, context, nodes=order.nodes) for job in jobs}
-    ways: dict[str, list[Option]] = {}
-    for job in jobs:
-        if exempt[job.job_id] is None:
-            kill = order.force and (job.can_be_requeued or context.config.candidates.allow_cancel)
-            ways[job.job_id] = list(options_for(job, context, kill=kill, shared=order.deadline is not None))
+    ways = {job.job_id: _ways(order, job, context) for job in jobs if exempt[job.job_id] is None}
     saving_s = sum(max((option.checkpoint_s for option in each), default=0.0) for each in ways.values())
     for job in jobs:
         # What ends while the others are saved need not be saved; what cannot be saved may still end in time. Without
@@ -151,6 +147,11 @@ def _leaving(order: DrainOrder, jobs: Sequence[Job], limit_s: float | None, cont
         if in_time and job.job_id not in under_way.avoid | under_way.jobs:
             ways.setdefault(job.job_id, []).append(Option(Action.END, ready_s=round(ready_s or 0.0, 3)))
     return _Leaving(jobs, exempt, ways, saving_s)
+
+
+def _ways(order: DrainOrder, job: Job, context: PlanningContext) -> list[Option]:
+    kill = order.force and (job.can_be_requeued or context.config.candidates.allow_cancel)
+    return list(options_for(job, context, kill=kill, shared=order.deadline is not None))
 
 
 def _solve(problem: EvictionProblem, planner: Planner) -> tuple[EvictionProblem, Curve]:

@@ -127,9 +127,13 @@ def busy_nodes(open_ones: Collection[Operation], snapshot: ClusterSnapshot) -> f
     moving = {job.job_id for name in emptying for job in snapshot.jobs_on.get(name, ())}
     moving |= under_way_by(tuple(open_ones)).jobs
     busy = {name for job in snapshot.jobs if job.job_id in moving for name in job.nodes}
+    return frozenset(busy | _held_by_moves(open_ones, emptying, snapshot))
+
+
+def _held_by_moves(open_ones: Collection[Operation], emptying: set[str], snapshot: ClusterSnapshot) -> set[str]:
     moves = {e.eviction_id: e for e in open_ones if isinstance(e, Relocation)}
-    busy |= {name for e in moves.values() for name in emptying.intersection(e.order.nodes)}
-    return frozenset(busy | {node.name for node in snapshot.nodes if drain_number(node.reason) in moves})
+    named = {name for e in moves.values() for name in emptying.intersection(e.order.nodes)}
+    return named | {node.name for node in snapshot.nodes if drain_number(node.reason) in moves}
 
 
 def finish(rolling: RollingDrain, drains: Collection[Drain], snapshot: ClusterSnapshot, now: datetime) -> RollingDrain:
@@ -299,9 +303,7 @@ class RollingController:
         drains = [e for e in self.operations.all() if isinstance(e, Drain)]
         own = {e.eviction_id: e for e in drains if e.order.rolling_id == rolling.rolling_id}
         after = recover(rolling, own)
-        waited_for = {turn.drain_id for turn in after.turns if turn.state is T.EMPTYING}
-        ended = [self.operations.find(number) for number in waited_for - own.keys()]
-        known = own | {each.eviction_id: each for each in ended if isinstance(each, Drain)}
+        known = self._drains_of(after, own)
         after = update(after, known, snapshot)
         refused = _refused_by_slurm(rolling, after, known, snapshot)
         if refused and after.state is RollingState.UNDER_WAY:
@@ -345,6 +347,12 @@ class RollingController:
             rolling = mark_started(rolling, names, drain.eviction_id)
             busy = busy_nodes(self.operations.all(), snapshot)
         return rolling
+
+    def _drains_of(self, rolling: RollingDrain, own: dict[int, Drain]) -> dict[int, Drain]:
+        """Those that turns wait for, the ended ones included."""
+        waited_for = {turn.drain_id for turn in rolling.turns if turn.state is T.EMPTYING}
+        ended = [self.operations.find(number) for number in waited_for - own.keys()]
+        return own | {each.eviction_id: each for each in ended if isinstance(each, Drain)}
 
     def _stop(self, rolling: RollingDrain, why: str) -> RollingDrain:
         stopped = left_out(rolling, rolling.order.nodes, why)

@@ -188,8 +188,7 @@ class Executor:
             return None
         if step.command not in HARMFUL or seen is None:
             return step
-        asked = e.preemptions if p.state is S.PLANNED else ()
-        counts = self.operations.preemption_counts(each.job_id for each in asked)
+        counts = self._counts(e) if p.state is S.PLANNED else {}
         why = self._why_not(e, p, seen, cycle, counts) or self._over_budget(e, p, cycle, batch.usage)
         if not why:
             return step
@@ -203,6 +202,10 @@ class Executor:
         if p.state.cancellable and not turn.begin:
             return False
         return step.command not in turn.unasked and self.pace.open(cycle.now)
+
+    def _counts(self, e: Operation) -> Mapping[str, int]:
+        """How often its jobs were preempted before, by job_id."""
+        return self.operations.preemption_counts([p.job_id for p in e.preemptions])
 
     def _forbidden(self, e: Operation, cycle: CycleContext) -> dict[str, str]:
         """By job_id, why jobs must not leave any more as planned: the configuration or the job was changed since."""

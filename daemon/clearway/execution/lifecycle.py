@@ -146,9 +146,8 @@ def nodes_held(e: EmptiesNodes, snapshot: ClusterSnapshot) -> tuple[str, ...]:
 
 
 def nodes_with_other_reasons(e: EmptiesNodes, snapshot: ClusterSnapshot) -> tuple[str, ...]:
-    reason = hold_reason(e)
-    nodes = [snapshot.node_by_name[name] for name in e.order.nodes if name in snapshot.node_by_name]
-    return tuple(node.name for node in nodes if node.reason and node.reason != reason)
+    reasons = {name: snapshot.node_by_name[name].reason for name in e.order.nodes if name in snapshot.node_by_name}
+    return tuple(name for name, reason in reasons.items() if reason and reason != hold_reason(e))
 
 
 def not_ours_to_drain(nodes: Iterable[str], snapshot: ClusterSnapshot) -> str:

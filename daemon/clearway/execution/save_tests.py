@@ -58,14 +58,17 @@ def why_not_again(job_id: str, user: str, recent: Collection[SaveTest], now: dat
         return f"another job of {user} is being tested; one at a time"
     if len(under_way) >= MOST_AT_ONCE:
         return f"{MOST_AT_ONCE} jobs are being tested already; ask again in some minutes"
-    own = [test for test in recent if test.job.job_id == job_id]
-    # One that was refused at once is not counted: the job certainly got no signal.
-    counted = [test for test in own if test.end is not SaveTestEnd.NOT_ASKED or test.ended_at != test.asked_at]
+    counted = (test for test in recent if test.job.job_id == job_id and not _refused_at_once(test))
     last = max((test.asked_at for test in counted), default=None)
     if last is not None and now - last < AGAIN_AFTER:
         wait = format_duration((last + AGAIN_AFTER - now).total_seconds())
         return f"the job was tested less than {format_duration(AGAIN_AFTER.total_seconds())} ago; ask again in {wait}"
     return ""
+
+
+def _refused_at_once(test: SaveTest) -> bool:
+    """Whether the job certainly got no signal."""
+    return test.end is SaveTestEnd.NOT_ASKED and test.ended_at == test.asked_at
 
 
 def why_not(job: Job, wish: SaveTestRequest, actor: str, context: PlanningContext) -> str:

@@ -126,12 +126,7 @@ class _Reader:
         if event.errors:
             what, why = event.errors[0]
             raise _Unclear(printable(f"{what}: {why}".replace("\n", " "))[:200])
-        given = event.get("DTSTART")
-        if given is None or isinstance(given, list):
-            raise _Unclear("it has no single DTSTART")
-        if given.params.get("RANGE"):
-            raise _Unclear("RANGE is not read")
-        begin = _zoned(given)
+        begin = _start(event)
         override = _replaced(event, begin)
         own = _key(uid, override) if override else uid
         if own in self.seen:
@@ -222,6 +217,15 @@ def _version(event: _Event) -> Version:
     if not isinstance(when, datetime) or when.tzinfo is None:
         return int(sequence), ""  # it is always in UTC; what is not cannot be compared
     return int(sequence), f"{when.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+
+
+def _start(event: _Event) -> datetime:
+    given = event.get("DTSTART")
+    if given is None or isinstance(given, list):
+        raise _Unclear("it has no single DTSTART")
+    if given.params.get("RANGE"):
+        raise _Unclear("RANGE is not read")
+    return _zoned(given)
 
 
 def _replaced(event: _Event, begin: datetime) -> datetime | None:

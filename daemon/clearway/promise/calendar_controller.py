@@ -246,12 +246,8 @@ class CalendarController:
         known = memory.after(read, self.host, {uid_of(key) for key in (*held, *read.contents.wanted)})
         if known != memory:
             self.store.set_value(CALENDAR, known.stored())  # before anything is done by it
-        outdated, stays = (
-            memory.outdated(read),
-            "an older version than was followed before; what is promised for it stays",
-        )
-        complaints = [*read.contents.complaints, *(f"event of UID {uid}: {stays}" for uid in sorted(outdated))]
-        complaints += self._withdraw(held, read, memory, context)
+        outdated = memory.outdated(read)
+        complaints = [*read.contents.complaints, *self._withdraw(held, read, memory, context)]
         ended: dict[str, PromiseOrder] | None = None
         for key, wish in sorted(read.contents.wanted.items(), key=lambda each: (each[1].at, each[0])):
             context.alive()
@@ -270,12 +266,13 @@ class CalendarController:
     def _withdraw(
         self, held: dict[str, Promise], read: CalendarFile, memory: CalendarMemory, context: CycleContext
     ) -> list[str]:
-        """First of all: the nodes may be wanted for another event. What stays because this host never had its event."""
-        strange: list[str] = []
-        stays, had = read.contents.unclear | memory.outdated(read), memory.had.get(self.host, ())
+        """First of all: the nodes may be wanted for another event. What stays, as the file is older or another one."""
+        outdated, had = memory.outdated(read), memory.had.get(self.host, ())
+        why = "an older version than was followed before; what is promised for it stays"
+        strange = [f"event of UID {uid}: {why}" for uid in sorted(outdated)]
         for key, e in held.items():
             uid = uid_of(key)
-            if key in read.contents.wanted or uid in stays:
+            if key in read.contents.wanted or uid in read.contents.unclear | outdated:
                 continue
             if e.order.until <= context.now or e.order.at > read.until or e.state in ENDING:
                 continue  # ``calendar_ahead`` may have been longer when it was made

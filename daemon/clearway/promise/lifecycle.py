@@ -47,6 +47,8 @@ from clearway.preemption.candidates import changes_at
 from clearway.preemption.plan import plan_alone, solve_alone
 from clearway.preemption.validation import over_budget
 
+# Slurm ends jobs up to half a minute after their time limits, and then needs some time.
+TOLERANCE = timedelta(minutes=1)
 LATE_S = 600.0  # where it is not kept, the nodes shall be free within this
 _SOON = timedelta(seconds=1)  # jobs that would be asked within this are asked at once
 
@@ -80,7 +82,20 @@ def plan_promise(
     candidates = config.candidates.model_copy(update={"allow_suspend": False})
     daemon = config.daemon.model_copy(update={"mode": Mode.AUTOMATIC})
     config = config.model_copy(update={"candidates": candidates, "daemon": daemon})
-    stand_in = _stand_in(order, now, placement)
+    # A waiting job that asks for what is promised.
+    stand_in = Job(
+        job_id="promise",
+        user=order.users[0],
+        name="promise",
+        state=JobState.PENDING,
+        raw_state="PENDING",
+        reason="Resources",
+        partitions=(order.partition,),
+        num_nodes=order.nodes,
+        submit_time=now,
+        time_limit_s=int(order.duration_s),
+        reservation=placement or None,
+    )
     preemptor = Preemptor(job=stand_in, rule="", max_delay_s=LATE_S, deadline=order.at, waits=False)
     coming = tuple(each for each in context.reservations if each.end_time > order.at)
     context = replace(context, under_way=under_way, config=config, reservations=coming)
@@ -127,36 +142,11 @@ def in_the_way(job: Job, order: PromiseOrder, placement: str) -> bool:
     return job.start_time + timedelta(seconds=job.time_limit_s) > order.at
 
 
-def jobs_in_the_way(order: PromiseOrder, nodes: Sequence[str], snapshot: ClusterSnapshot, placement: str) -> list[Job]:
-    found = {job.job_id: job for name in nodes for job in snapshot.jobs_on.get(name, ())}
-    return [job for _, job in sorted(found.items()) if in_the_way(job, order, placement)]
-
-
 def under_way_beside(order: PromiseOrder, others: Sequence[Operation]) -> UnderWay:
     """What other operations claim; promises for other times claim no nodes."""
     apart = [each for each in others if isinstance(each, Promise) and not each.order.overlaps(order)]
     under_way = under_way_by([each for each in others if each not in apart], order.at)
     return replace(under_way, own_nodes=frozenset(name for each in apart for name in each.held_nodes))
-
-
-def _stand_in(order: PromiseOrder, now: datetime, placement: str) -> Job:
-    return Job(
-        job_id="promise",
-        user=order.users[0],
-        name="promise",
-        state=JobState.PENDING,
-        raw_state="PENDING",
-        reason="Resources",
-        partitions=(order.partition,),
-        num_nodes=order.nodes,
-        submit_time=now,
-        time_limit_s=int(order.duration_s),
-        reservation=placement or None,
-    )
-
-
-# Slurm ends jobs up to half a minute after their time limits, and then needs some time.
-TOLERANCE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
@@ -205,8 +195,9 @@ class PromiseLifecycle(Lifecycle[Promise]):
         gone = (PreemptionState.SPARED, PreemptionState.FAILED)
         leaving = {p.job_id for p in e.preemptions if p.state not in gone}
         leaving |= {job_id for other in cycle.others for job_id in other.promised_jobs}
-        jobs = jobs_in_the_way(e.order, names, snapshot, e.placement)
-        return found | {job.job_id: "it would not have ended" for job in jobs if job.job_id not in leaving}
+        there = sorted({job.job_id for name in names for job in snapshot.jobs_on.get(name, ())} - leaving)
+        stay = [job_id for job_id in there if in_the_way(snapshot.job_by_id[job_id], e.order, e.placement)]
+        return found | dict.fromkeys(stay, "it would not have ended")
 
     def step_context(self, e: Promise, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:  # noqa: ARG002
         return replace(common, kill_when_late=cycle.config.execution.late_checkpoint == "kill" and not p.eternal)
@@ -241,23 +232,14 @@ def _before_start(e: Promise, cycle: CycleContext, placed: Reservation | None) -
         return Phase(E.PREEMPTING)
     if now < e.order.at:
         return None
-    if not snapshot.unreadable and not _holders(e, snapshot):
-        return _started(e, cycle)
+    jobs = (job for name in e.plan.placement_nodes for job in snapshot.jobs_on.get(name, ()))
+    if not snapshot.unreadable and all(job.reservation == e.placement for job in jobs):
+        late = now - e.order.at
+        outcome = Outcome(OutcomeCode.KEPT, "Kept: the nodes were free at the promised time")
+        if late >= TOLERANCE:
+            why = f"Kept late: the nodes were free {late.total_seconds():.0f} s after the promised time"
+            outcome = Outcome(OutcomeCode.KEPT_LATE, why)
+        return Phase(E.STARTED, event=outcome.sentence, outcome=outcome, started_at=now)
     if now >= e.order.at + TOLERANCE and not e.late:
         return Phase(e.state, event="The nodes were not free at the promised time; room is made on.", late=True)
     return None
-
-
-def _holders(e: Promise, snapshot: ClusterSnapshot) -> bool:
-    jobs = (job for name in e.plan.placement_nodes for job in snapshot.jobs_on.get(name, ()))
-    return any(job.reservation != e.placement for job in jobs)
-
-
-def _started(e: Promise, cycle: CycleContext) -> Phase:
-    late = cycle.now - e.order.at
-    if late < TOLERANCE:
-        outcome = Outcome(OutcomeCode.KEPT, "Kept: the nodes were free at the promised time")
-    else:
-        why = f"Kept late: the nodes were free {late.total_seconds():.0f} s after the promised time"
-        outcome = Outcome(OutcomeCode.KEPT_LATE, why)
-    return Phase(E.STARTED, event=outcome.sentence, outcome=outcome, started_at=cycle.now)

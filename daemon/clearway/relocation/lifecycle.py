@@ -118,18 +118,13 @@ def _how_they_arrived(e: Relocation, snapshot: ClusterSnapshot) -> str:
     if nodes:
         empty = not any(snapshot.jobs_on.get(name) for name in nodes) and not snapshot.unreadable
         text += f"; {compress(nodes)} {'is' if len(nodes) == 1 else 'are'}{'' if empty else ' not'} empty"
-    elsewhere = _elsewhere(e, snapshot)
-    return f"{text}; {elsewhere}" if elsewhere else text
-
-
-def _elsewhere(e: Relocation, snapshot: ClusterSnapshot) -> str:
     for p in e.preemptions:
         seen = snapshot.job_by_id.get(p.job_id)
         nodes = seen.nodes if seen is not None and seen.state is JobState.RUNNING else ()
         told = e.order.nodes_after(p.job)
         if p.state is PreemptionState.RETURNED and not set(nodes) <= set(told):
-            return f"job {p.job.display_id} started on {compress(nodes)} instead of {compress(told)}"
-    return ""
+            return f"{text}; job {p.job.display_id} started on {compress(nodes)} instead of {compress(told)}"
+    return text
 
 
 def may_still_arrive(p: Preemption, cycle: CycleContext) -> bool:

@@ -165,8 +165,8 @@ class _Later:
         self.taking: set[str] = set()  # nodes that take jobs in
         self.waited_s = 0.0  # until the next job is saved
 
-    def partly_used(self) -> list[str]:
-        return [name for name, count in self.processors.items() if 0 < self.free[name] < count]
+    def partly_used(self, but: str = "") -> list[str]:
+        return [name for name, count in self.processors.items() if 0 < self.free[name] < count and name != but]
 
     def may_empty(self, source: str) -> bool:
         jobs = self.jobs_on[source]
@@ -188,7 +188,7 @@ class _Search:
 
     def __init__(self, source: str, later: _Later, tries: int) -> None:
         jobs, ends = later.jobs_on[source], later.ends
-        targets = [name for name in later.partly_used() if name != source]
+        targets = later.partly_used(but=source)
         self._source = source
         self._jobs = sorted(jobs, key=lambda job: (-_part_on(job, source).processors, -_end_s(job), job.job_id))
         self._targets = targets

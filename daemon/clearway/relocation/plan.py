@@ -66,7 +66,6 @@ def inventory(kind: MoveKind, context: PlanningContext) -> Inventory:
     hosts = tuple(_host(node, kind, config.promotion) for node in nodes)
     names = {host.name for host in hosts}
     free = FreeCapacity.of(snapshot)
-    scarce = {each.removeprefix("feature=") for each in config.promotion.scarce if each.startswith("feature=")}
     residents, ways, fixed = [], {}, []
     for job in sorted(snapshot.jobs, key=lambda job: job.job_id):
         if not job.state.holds_nodes or not names & set(job.nodes):
@@ -85,7 +84,7 @@ def inventory(kind: MoveKind, context: PlanningContext) -> Inventory:
             move_s = _move_s(job, save, len(parts), context)
         least = min(part.processors for part in parts)  # whether a larger part fits is for the planner
         may_use = frozenset(node.name for node in nodes if _may_go(job, least, node, free))
-        needs = bool(wanted_features(job) & scarce)
+        needs = _needs_scarce(job, config.promotion)
         residents.append(Resident(job.job_id, parts, ends_s, move_s, may_use, needs_scarce=needs))
     return Inventory(hosts, (*residents, *_others(nodes, residents)), ways, tuple(fixed))
 
@@ -130,6 +129,10 @@ def _host(node: Node, kind: MoveKind, config: PromotionConfig) -> Host:
 def _is(node: Node, selector: str) -> bool:
     kind, _, name = selector.partition("=")
     return name in (node.features if kind == "feature" else node.partitions)
+
+
+def _needs_scarce(job: Job, config: PromotionConfig) -> bool:
+    return any(f"feature={name}" in config.scarce for name in wanted_features(job))
 
 
 def _may_go(job: Job, processors: int, node: Node, free: FreeCapacity) -> bool:
