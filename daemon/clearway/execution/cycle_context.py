@@ -126,7 +126,7 @@ class CycleContext:
     alive: Callable[[], None] = lambda: None  # called between any two pieces of work, for the watchdog
     only_observes: str = ""  # why nothing is begun with this release of Slurm; ``config`` is in observe mode then
     halted: str = ""  # why no command may be given to Slurm, half a sentence; such a cycle counts as paused too
-    stopped: str = ""  # why no job may be made to leave (``execution.breaker``); such a cycle counts as paused too
+    stopped: str = ""  # why no job may be made to leave (``execution.restraints``); such a cycle counts as paused too
     reservations: tuple[Reservation, ...] = ()  # empty when nothing under way needed them
     limits: Limits | None = None  # on the jobs that are planned for, or that others leave for; None: not asked for
     # What the executor adds for the operation that it carries on:
