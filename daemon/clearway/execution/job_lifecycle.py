@@ -27,11 +27,11 @@ _SECOND = timedelta(seconds=1)
 
 
 class Command(StrEnum):
-    """What the executor gives to Slurm; also the ``kind`` of the stored step."""
+    """What the executor gives to Slurm; also the ``kind`` of the stored step. Of jobs named as in ``JobChange``."""
 
     ASK_CHECKPOINT = "ask_checkpoint"
     REQUEUE = "requeue"
-    CANCEL_JOB = "cancel_job"
+    CANCEL = "cancel_job"
     SUSPEND = "suspend"
     RESUME = "resume"
     START_NOW = "start_now"
@@ -48,7 +48,7 @@ class Command(StrEnum):
 
 
 # They end or disturb the run of a job: the guards that protect jobs are asked again before each of them.
-HARMFUL = frozenset({Command.ASK_CHECKPOINT, Command.REQUEUE, Command.CANCEL_JOB, Command.SUSPEND})
+HARMFUL = frozenset({Command.ASK_CHECKPOINT, Command.REQUEUE, Command.CANCEL, Command.SUSPEND})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class _Case:
 
     def leave(self, note: str = "") -> Step:
         """A job that was made requeueable meanwhile is not cancelled."""
-        command = Command.REQUEUE if self.job.can_be_requeued else Command.CANCEL_JOB
+        command = Command.REQUEUE if self.job.can_be_requeued else Command.CANCEL
         return Step(S.VACATING, Command.SUSPEND if self.p.action is Action.SUSPEND else command, note=note)
 
 
