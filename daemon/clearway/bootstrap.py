@@ -36,7 +36,7 @@ from clearway.preemption.lifecycle import EvictionLifecycle
 from clearway.preemption.necessity import SilentNodes
 from clearway.preemption.proposals import ApprovalRules, Proposals
 from clearway.promise.calendar_controller import CalendarController
-from clearway.promise.calendar_reader import ReadsInProcess
+from clearway.promise.calendar_reader import CalendarReader
 from clearway.promise.controller import PromiseController
 from clearway.promise.lifecycle import PromiseLifecycle
 from clearway.relocation.controller import RelocationController
@@ -107,7 +107,7 @@ def build(
             owner=own_name(),
             checkpointers=checkpointer_actions(),
             backend_why=why,
-            calendar_reader=ReadsInProcess(calendar_waits_s),
+            calendar_reader=CalendarReader(calendar_waits_s),
         )
     except BaseException:
         store.close()

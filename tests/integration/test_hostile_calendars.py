@@ -29,7 +29,7 @@ from clearway.promise.calendar_reader import (
     TOO_MUCH,
     WAITS_S,
     WALL_S,
-    ReadsInProcess,
+    CalendarReader,
 )
 from tests.hostile_calendars import BEGIN, END, HOSTILE, LARGEST, event, season
 from tests.integration.daemon import DaemonProcess, get, wait_for, write_config
@@ -96,7 +96,7 @@ def processor_s() -> float:
 
 def in_process(text: str, ahead_s: float = YEAR_S) -> CalendarContents:
     """As the daemon does, but without its cycles."""
-    reader = ReadsInProcess()
+    reader = CalendarReader()
     reader.begin(text, NOW, ahead_s)
     found: CalendarContents | None = wait_for(reader.answer, 2 * WALL_S)
     assert found is not None
@@ -108,7 +108,7 @@ def in_process(text: str, ahead_s: float = YEAR_S) -> CalendarContents:
 def test_the_reader_ends_within_its_bounds(name: str) -> None:
     text = HOSTILE[name]()
     assert len(text.encode()) <= LARGEST
-    reader, before_s, most = ReadsInProcess(), processor_s(), 0
+    reader, before_s, most = CalendarReader(), processor_s(), 0
     reader.begin(text, NOW, YEAR_S)
     pid = reader.pid
     assert pid is not None
@@ -164,9 +164,9 @@ def test_the_largest_ordinary_calendar_is_read() -> None:
 BEGINS = """
 import ctypes, os, sys, time
 from datetime import UTC, datetime
-from clearway.promise.calendar_reader import ReadsInProcess
+from clearway.promise.calendar_reader import CalendarReader
 from tests.hostile_calendars import HOSTILE
-reader = ReadsInProcess({waits_s})
+reader = CalendarReader({waits_s})
 """
 
 
@@ -204,7 +204,7 @@ def alive(pid: int) -> bool:
 
 def test_the_reader_is_told_nothing_that_is_not_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEARWAY_SECRET", "x")
-    reader = ReadsInProcess()
+    reader = CalendarReader()
     with (tmp_path / "database").open("w") as database:
         os.set_inheritable(database.fileno(), True)
         reader.begin(HOSTILE["zone, rules that never hold"](), NOW, YEAR_S)
@@ -220,7 +220,7 @@ def test_the_reader_is_told_nothing_that_is_not_its_own(tmp_path: Path, monkeypa
 
 
 def test_another_text_ends_what_is_read() -> None:
-    reader = ReadsInProcess()
+    reader = CalendarReader()
     reader.begin(HOSTILE["zone, rules that never hold"](), NOW, YEAR_S)
     first = reader.pid
     assert first is not None
@@ -244,7 +244,7 @@ def test_it_can_be_started_where_memory_is_never_writable_and_executable() -> No
 
 
 def test_a_process_that_cannot_be_started_or_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, text = ReadsInProcess(), BEGIN + END
+    reader, text = CalendarReader(), BEGIN + END
     monkeypatch.setattr("clearway.promise.calendar_reader.COMMAND", ("/nowhere/python",))
     with pytest.raises(ConfigError, match="no process can be started to read it: No such file"):
         reader.begin(text, NOW, YEAR_S)
@@ -262,7 +262,7 @@ def test_a_process_that_cannot_be_started_or_ends_is_told(monkeypatch: pytest.Mo
 def test_an_answer_without_end_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("/bin/sh", "-c", f"head -c {LARGEST_ANSWER + 1} /dev/zero")
     monkeypatch.setattr("clearway.promise.calendar_reader.COMMAND", command)
-    reader = ReadsInProcess()
+    reader = CalendarReader()
     reader.begin(BEGIN + END, NOW, YEAR_S)
     with pytest.raises(ConfigError, match="without an answer"):
         wait_for(reader.answer)

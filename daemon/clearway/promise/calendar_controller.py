@@ -31,7 +31,7 @@ from clearway.model.operations import EvictionState, OperationKind, Promise
 from clearway.model.orders import PromiseOrder
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.promise.calendar import MOST_PROMISES, CalendarContents, Version, uid_of
-from clearway.promise.calendar_reader import WAITS_S, CalendarReader, ReadsInProcess
+from clearway.promise.calendar_reader import WAITS_S, CalendarReader
 from clearway.promise.controller import ENDING, PromiseController, partition_of
 from clearway.promise.request import PromiseRequest
 from clearway.store.base import Store
@@ -102,7 +102,7 @@ def begin(file: Path, config: PromisesConfig, now: datetime, reader: CalendarRea
 
 def read_file(file: Path, config: PromisesConfig, now: datetime) -> CalendarFile:
     """For those who wait, some seconds at most. Raises ``ConfigError``, one line that names the file."""
-    reader = ReadsInProcess(WAITS_S)
+    reader = CalendarReader(WAITS_S)
     try:
         found = begin(file, config, now, reader).answer(reader)
     finally:

@@ -16,7 +16,6 @@ import sys
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
-from typing import Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -38,13 +37,8 @@ _PASSED_ON = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "TZ", "TZDIR")
 _ENDED_BY_BOUNDS = (-signal.SIGXCPU, -signal.SIGKILL, -signal.SIGALRM)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    contents: CalendarContents | None = None
-    refused: str = ""  # why there are none: half a sentence
-
-
-ANSWER = TypeAdapter(Answer)
+Answer = CalendarContents | str  # a text says in half a sentence why there are none
+ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 
 
 def main(now: str, ahead_s: str, parent: str) -> None:
@@ -55,10 +49,9 @@ def main(now: str, ahead_s: str, parent: str) -> None:
     sys.excepthook = _tell
     text = sys.stdin.buffer.read().decode()
     try:
-        answer = Answer(contents=read_calendar(text, datetime.fromisoformat(now), float(ahead_s)))
+        _answer(read_calendar(text, datetime.fromisoformat(now), float(ahead_s)))
     except ConfigError as error:
-        answer = Answer(refused=str(error))
-    _answer(answer)
+        _answer(str(error))
 
 
 def _bound() -> None:
@@ -78,7 +71,7 @@ def _bound() -> None:
 def _tell(kind: type[BaseException], error: BaseException, _: TracebackType | None) -> None:
     """What a file makes of a library that does not expect it."""
     said = printable(f"{kind.__name__}: {error}".partition("\n")[0])[:200]
-    _answer(Answer(refused=TOO_MUCH if issubclass(kind, MemoryError) else f"it cannot be read ({said})"))
+    _answer(TOO_MUCH if issubclass(kind, MemoryError) else f"it cannot be read ({said})")
 
 
 def _answer(answer: Answer) -> None:
@@ -86,18 +79,8 @@ def _answer(answer: Answer) -> None:
     sys.stdout.buffer.flush()
 
 
-class CalendarReader(Protocol):
-    def begin(self, text: str, now: datetime, ahead_s: float) -> None:
-        """As ``read_calendar``. What was begun before is given up. Raises ``ConfigError``."""
-
-    def answer(self) -> CalendarContents | None:
-        """None: there is none yet. Raises ``ConfigError`` where there will be none, or the text cannot be used."""
-
-    def close(self) -> None: ...
-
-
 @dataclass(slots=True)
-class ReadsInProcess:
+class CalendarReader:
     """``waits_s``: how long ``answer`` waits; 0: it only looks.
 
     Text and answer lie in memory, not in pipes: whichever side is slow, the other one does not wait for it.
@@ -112,6 +95,7 @@ class ReadsInProcess:
         return None if self._process is None else self._process.pid
 
     def begin(self, text: str, now: datetime, ahead_s: float) -> None:
+        """As ``read_calendar``. What was begun before is given up. Raises ``ConfigError``."""
         self.close()
         command = (*COMMAND, now.isoformat(), repr(ahead_s), str(os.getpid()))
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
@@ -128,6 +112,7 @@ class ReadsInProcess:
             raise ConfigError(f"no process can be started to read it: {error.strerror}") from None
 
     def answer(self) -> CalendarContents | None:
+        """None: there is none yet. Raises ``ConfigError`` where there will be none, or the text cannot be used."""
         process = self._process
         if process is None:
             raise ConfigError("nothing reads it")
@@ -141,9 +126,9 @@ class ReadsInProcess:
         said = os.pread(self._output, LARGEST_ANSWER, 0)
         self.close()
         answer = _understood(status, said)
-        if answer.contents is None:
-            raise ConfigError(answer.refused)
-        return answer.contents
+        if isinstance(answer, str):
+            raise ConfigError(answer)
+        return answer
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -157,12 +142,12 @@ class ReadsInProcess:
 
 def _understood(status: int, said: bytes) -> Answer:
     if status in _ENDED_BY_BOUNDS:
-        return Answer(refused=TOO_MUCH)
+        return TOO_MUCH
     try:
         return ANSWER.validate_json(said)
     except ValidationError:
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
-        return Answer(refused=f"the process that reads it ended without an answer ({how})")
+        return f"the process that reads it ended without an answer ({how})"
 
 
 if __name__ == "__main__":

@@ -11,15 +11,12 @@ Where nodes are not free at the promised time, that is told, and room is made on
 
 Model of its plans: a promise is a preemptor that is known before. It asks for so many whole nodes of a partition, its
 deadline is the promised time, and its time limit is how long they are promised for. So it is the eviction problem, and
-the same rules say which jobs may leave. No job waits, so the cheapest point of the curve is taken, and not the
-earliest.
-
-Jobs that their time limits end by the promised time count as gone, as Slurm counts them for its reservations. Slurm
-ends them up to a minute late.
+the same rules say which jobs may leave. No job waits, so the cheapest point of the curve is taken, not the earliest.
+Jobs that their time limits end by the promised time count as gone, as Slurm counts them for its reservations.
 
 Jobs are asked at ``asks_at``: the promised time less what Slurm needs to empty nodes, the time of all their checkpoints
 one after another, and some spare. Until then the plan only says which nodes are held; then it is made anew, as jobs
-may have ended before their limits. Where fewer jobs have to leave by then, they are asked later still.
+may have ended before their limits.
 """
 
 from collections.abc import Mapping, Sequence

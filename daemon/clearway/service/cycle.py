@@ -46,7 +46,7 @@ from clearway.preemption.controller import PreemptionController
 from clearway.preemption.held_back import after_planning
 from clearway.preemption.proposals import RENEWED_EVERY
 from clearway.promise.calendar_controller import CalendarController
-from clearway.promise.calendar_reader import CalendarReader, ReadsInProcess
+from clearway.promise.calendar_reader import CalendarReader
 from clearway.promise.controller import PromiseController
 from clearway.relocation.controller import RelocationController
 from clearway.service.leadership import ClockWatch, Leadership
@@ -68,7 +68,7 @@ class Parts:
     owner: str = "clearway"  # the name on the lease, which no other process may have: see ``leadership.own_name``
     checkpointers: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # those that jobs may name
     backend_why: str = ""  # why this backend, and no other
-    calendar_reader: CalendarReader = field(default_factory=ReadsInProcess)
+    calendar_reader: CalendarReader = field(default_factory=CalendarReader)
     bell: Bell = field(default_factory=Bell)  # rung when there is something to tell
     reload_waits: Event = field(default_factory=Event)  # a cycle that is running goes by an old configuration
 

@@ -20,6 +20,7 @@ import re
 import secrets
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -103,11 +104,8 @@ class Leadership:
         """Renew the lease or take it; whether this daemon leads. Raises ``StoreError``."""
         self._config = config
         if self.epoch is not None:
-            try:
+            with suppress(LeaseLostError):
                 self._renew()
-            except LeaseLostError:
-                self.epoch = None
-            else:
                 return True
         began = self._clock.monotonic()
         if began < self._stands_back_until:
@@ -140,9 +138,6 @@ class Leadership:
         except StoreError:
             if self._left_s <= 0:
                 raise
-        except LeaseLostError:
-            self.epoch = None
-            raise
 
     def kept(self) -> bool:
         """As ``keep``, for the pauses between cycles; False when another daemon has taken the lease."""
@@ -160,9 +155,8 @@ class Leadership:
         if self.epoch is None or self.observes:
             raise LeaseLostError("this daemon does not hold the lease, or has only just taken it over")
         if self._left_s <= self._limit_s:
-            raise LeaseLostError(
-                f"the lease could not be renewed in time: {max(0.0, self._left_s):.1f} s of it are left"
-            )
+            left_s = max(0.0, self._left_s)
+            raise LeaseLostError(f"the lease could not be renewed in time: {left_s:.1f} s of it are left")
         age_s = self._clock.monotonic() - self._snapshot_at
         if age_s > self._config.snapshot_limit:
             raise SnapshotTooOldError(f"the snapshot is {age_s:.0f} s old (daemon.snapshot_limit)")
@@ -188,7 +182,11 @@ class Leadership:
 
     def _renew(self) -> None:
         began = self._clock.monotonic()
-        self._store.renew_lease(self._clock.now(), self._config.lease)
+        try:
+            self._store.renew_lease(self._clock.now(), self._config.lease)
+        except LeaseLostError:
+            self.epoch = None
+            raise
         self._renewed, self._lease_s = began, self._config.lease
 
     @property

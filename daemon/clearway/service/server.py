@@ -26,7 +26,6 @@ from clearway.api.logins import Directory, Logins
 from clearway.api.now_routes import shown
 from clearway.api.tokens import Entry, Tokens
 from clearway.config.configuration import Config
-from clearway.config.notify import NotifyConfig
 from clearway.model.audit import Audited, AuditKind, AuditRow
 from clearway.model.clock import Clock
 from clearway.model.errors import ClearwayError, ConfigError, StoreError
@@ -161,7 +160,6 @@ class Service:
         self._read_config = read_config
         self._notifier = notifier or Notifier({})
         self._dispatcher = dispatcher
-        self._open_notices = dispatcher.open if dispatcher is not None else _nothing_told
         self._log = get_logger()
         self._stopping = threading.Event()
         self._reload_asked = False
@@ -184,7 +182,7 @@ class Service:
 
     def run(self) -> int:
         """The exit status: 0 after an orderly stop."""
-        take_notices = self._open_notices(self._config.notify)
+        take_notices = self._open_notices(self._config)
         row = self._record.started(self._config, self._logins.entries)
         self._log.info("audit trail", entries=row.sequence, head=row.hash)
         take_notices()
@@ -229,20 +227,22 @@ class Service:
     def _beat(self) -> None:
         self.pulse.beat()
         self._notifier.beat(self._status())
-        report = self._loop.report
-        if report is not None:
-            self._feed.look(lambda: (self._config.daemon.mode, self._unexplained(), shown(report)))
-        if report is not None and report.halted != self._halted:
+        if (report := self._loop.report) is None:
+            return
+        self._feed.look(lambda: (self._config.daemon.mode, self._unexplained(), shown(report)))
+        if report.halted != self._halted:
             with contextlib.suppress(StoreError):  # then after the next cycle
                 self._record.halted(report.halted)
                 self._halted = report.halted
 
     def _unexplained(self) -> tuple[int, ...] | None:
         """None while the database does not answer: that is a change as well."""
-        try:
+        with contextlib.suppress(StoreError):
             return self._loop.explainer.unexplained(self._loop.parts.clock.now())
-        except StoreError:
-            return None
+        return None
+
+    def _open_notices(self, config: Config) -> Callable[[], None]:
+        return (lambda: None) if self._dispatcher is None else self._dispatcher.open(config.notify)
 
     def _status(self) -> str:
         report, mode = self._loop.report, self._config.daemon.mode.value
@@ -273,7 +273,7 @@ class Service:
             entries, take_over = self._logins.reload(wanted.access)
             self._listener.reload()
             taken, fixed = reloaded(self._config, wanted)
-            take_notices = self._open_notices(taken.notify)
+            take_notices = self._open_notices(taken)
             self._record.changed(taken, entries)
         except (ConfigError, StoreError) as error:
             self._log.error("configuration not reloaded, the old one stays", error=str(error))
@@ -335,10 +335,6 @@ def api_context(loop: Loop, *, pulse: Pulse, logins: Logins, metrics: Metrics) -
         leads=lambda: loop.leadership.leads,
         backend=parts.backend.name,
     )
-
-
-def _nothing_told(_: NotifyConfig) -> Callable[[], None]:
-    return lambda: None
 
 
 @contextlib.contextmanager
