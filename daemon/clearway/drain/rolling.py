@@ -43,9 +43,8 @@ _NAMED_SKIPS = 5  # in one sentence
 def recover(rolling: RollingDrain, drains: Mapping[int, Drain]) -> RollingDrain:
     """Take up drains that were stored for it when the daemon died before it could write down whose turn it is."""
     started = {name: number for number, e in sorted(drains.items()) for name in e.order.nodes}
-    begun = {
-        turn.node for turn in rolling.turns if turn.state is T.WAITING and started.get(turn.node, 0) > turn.drain_id
-    }
+    waiting = [turn for turn in rolling.turns if turn.state is T.WAITING]
+    begun = {turn.node for turn in waiting if started.get(turn.node, 0) > turn.drain_id}
     return _with(rolling, begun, lambda turn: replace(turn, state=T.EMPTYING, drain_id=started[turn.node]))
 
 
@@ -66,9 +65,8 @@ def _updated(turn: Turn, drain: Drain | None, node: Node | None) -> Turn:
             return set_back(turn, drain.why, together=len(drain.order.nodes) > 1)
         elif drain.state is EvictionState.PREEMPTING and node is not None and not _held(turn, node) and not node.reason:
             # The drain is called off for it: the others on it go on, this one was not to be drained.
-            return replace(
-                turn, state=T.SKIPPED, note="it was brought back outside Clearway while it was being emptied"
-            )
+            why = "it was brought back outside Clearway while it was being emptied"
+            return replace(turn, state=T.SKIPPED, note=why)
     if turn.state is T.AWAY:
         if node is None:
             return replace(turn, state=T.OVER, note="it does not belong to the cluster any more")
@@ -103,11 +101,8 @@ def left_out(rolling: RollingDrain, names: Collection[str], why: str) -> Rolling
 def next_nodes(rolling: RollingDrain, busy: Collection[str], snapshot: ClusterSnapshot) -> tuple[str, ...]:
     """The nodes of the next drain, in the order of turns; empty: none now. ``busy`` ones wait."""
     free = rolling.at_once - sum(is_away(turn, snapshot) for turn in rolling.turns)
-    waiting = [
-        turn
-        for turn in rolling.turns
-        if turn.state is T.WAITING and turn.node not in busy and not is_away(turn, snapshot)
-    ]
+    left = [turn for turn in rolling.turns if turn.state is T.WAITING and turn.node not in busy]
+    waiting = [turn for turn in left if not is_away(turn, snapshot)]
     if free <= 0 or not waiting:
         return ()
     together = [turn.node for turn in waiting if not turn.alone][:free]
@@ -188,36 +183,28 @@ def preview(
     order: DrainOrder, at_once: int, snapshot: ClusterSnapshot, plan: Callable[[DrainOrder], DrainPlan | NoPlan]
 ) -> Preview:
     """``plan`` says how the jobs leave the nodes of one drain."""
-    reasons = {name: not_ours_to_drain([name], snapshot) for name in order.nodes}
-    missed = {name: why for name, why in reasons.items() if why}
-    waiting = [name for name in order.nodes if name not in missed]
-    batches = []
+    missed = {name: why for name in order.nodes if (why := not_ours_to_drain([name], snapshot))}
+
+    def next_together(waiting: list[str]) -> tuple[tuple[str, ...], list[str]]:
+        """The nodes that would be emptied next, and those that wait still."""
+        found: tuple[str, ...] = ()
+        while waiting and len(found) < at_once:
+            some, waiting = waiting[: at_once - len(found)], waiting[at_once - len(found) :]
+            if isinstance(plan(replace(order, nodes=(*found, *some))), NoPlan):
+                answers = {name: plan(replace(order, nodes=(name,))) for name in some}
+                missed.update({name: answer.why for name, answer in answers.items() if isinstance(answer, NoPlan)})
+            found = (*found, *(name for name in some if name not in missed))
+        return found, waiting
+
+    waiting, batches = [name for name in order.nodes if name not in missed], []
     while waiting:
-        nodes, waiting = _next_together(order, waiting, at_once, plan, missed)
+        nodes, waiting = next_together(waiting)
         together = plan(replace(order, nodes=nodes)) if nodes else None
         if isinstance(together, DrainPlan):
             batches.append(Batch(nodes, len(together.leaving), float(together.chosen.checkpoint_s or 0.0)))
         elif together is not None:
             missed |= dict.fromkeys(nodes, together.why)
     return Preview(tuple(batches), tuple(sorted(missed.items())))
-
-
-def _next_together(
-    order: DrainOrder,
-    waiting: list[str],
-    at_once: int,
-    plan: Callable[[DrainOrder], DrainPlan | NoPlan],
-    missed: dict[str, str],
-) -> tuple[tuple[str, ...], list[str]]:
-    """The nodes that would be emptied next, and those that wait still; ``missed`` gets those that cannot be emptied."""
-    found: tuple[str, ...] = ()
-    while waiting and len(found) < at_once:
-        some, waiting = waiting[: at_once - len(found)], waiting[at_once - len(found) :]
-        if isinstance(plan(replace(order, nodes=(*found, *some))), NoPlan):
-            answers = {name: plan(replace(order, nodes=(name,))) for name in some}
-            missed |= {name: answer.why for name, answer in answers.items() if isinstance(answer, NoPlan)}
-        found = (*found, *(name for name in some if name not in missed))
-    return found, waiting
 
 
 def progressed(before: RollingDrain, after: RollingDrain, now: datetime) -> RollingDrain:
@@ -234,11 +221,8 @@ def standstill_s(rolling: RollingDrain, now: datetime) -> float:
 
 def newly_skipped(before: RollingDrain, after: RollingDrain) -> tuple[Turn, ...]:
     """Turns that ended without their node having been emptied."""
-    return tuple(
-        new
-        for old, new in zip(before.turns, after.turns, strict=True)
-        if new.state is T.SKIPPED and old.state is not T.SKIPPED
-    )
+    both = zip(before.turns, after.turns, strict=True)
+    return tuple(new for old, new in both if new.state is T.SKIPPED and old.state is not T.SKIPPED)
 
 
 def _with(rolling: RollingDrain, names: Collection[str], change: Callable[[Turn], Turn]) -> RollingDrain:
@@ -370,11 +354,8 @@ def _refused_by_slurm(
     before: RollingDrain, after: RollingDrain, drains: Mapping[int, Drain], snapshot: ClusterSnapshot
 ) -> str:
     """What it said when it did not let us drain: it would say so of every node."""
-    failed = {
-        new.drain_id: new.note
-        for old, new in zip(before.turns, after.turns, strict=True)
-        if old.state is T.EMPTYING and new.state in (T.WAITING, T.SKIPPED)
-    }
+    both = [(old, new) for old, new in zip(before.turns, after.turns, strict=True) if old.state is T.EMPTYING]
+    failed = {new.drain_id: new.note for _, new in both if new.state in (T.WAITING, T.SKIPPED)}
     own_trouble = {turn.drain_id for turn in after.turns if not_ours_to_drain([turn.node], snapshot)}
     for number, note in sorted(failed.items()):
         if number in drains.keys() - own_trouble and drains[number].outcome_code is OutcomeCode.NODES_REFUSED:
