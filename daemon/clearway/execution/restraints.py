@@ -32,7 +32,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from clearway.config.budget import BudgetConfig
+from clearway.config.access import BudgetConfig
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.lifecycle import drain_number
 from clearway.model.audit import Audited, AuditKind

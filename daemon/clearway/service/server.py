@@ -16,15 +16,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Any
 
 import clearway
 from clearway.api.app import create_app
 from clearway.api.context import Context, Pulse, Refusals
-from clearway.api.logins import Directory, Logins
-from clearway.api.now_routes import shown
-from clearway.api.tokens import Entry, Tokens
+from clearway.api.logins import Entry, Logins, Tokens
+from clearway.api.reading_routes import shown
 from clearway.config.configuration import Config
 from clearway.model.audit import Audited, AuditKind, AuditRow
 from clearway.model.clock import Clock
@@ -32,6 +32,7 @@ from clearway.model.errors import ClearwayError, ConfigError, StoreError
 from clearway.notify.dispatch import Dispatcher
 from clearway.service.listening import HttpServer, known_hosts, listen
 from clearway.service.loop import Loop
+from clearway.slurm.identity import SlurmIdentity
 from clearway.store.base import Store
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.metrics import Metrics
@@ -147,7 +148,7 @@ class Service:
         metrics: Metrics,
         tokens: Tokens,
         *,
-        slurm: Directory | None = None,
+        slurm: SlurmIdentity | None = None,
         read_config: Callable[[], Config] | None = None,
         notifier: Notifier | None = None,
         dispatcher: Dispatcher | None = None,
@@ -328,7 +329,7 @@ def api_context(loop: Loop, *, pulse: Pulse, logins: Logins, metrics: Metrics) -
         pulse=pulse,
         logins=logins,
         metrics=metrics,
-        refusals=Refusals(parts.store, parts.clock, metrics.count_refused_login),
+        refusals=Refusals(parts.store, parts.clock, partial(metrics.add, "refused_logins", 1)),
         history=lambda: parts.history.history(loop.config),
         runs=parts.history.runs,
         wake=loop.wake,
