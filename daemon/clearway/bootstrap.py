@@ -10,21 +10,16 @@ from clearway.config import plugins
 from clearway.config.configuration import Config
 from clearway.drain.controller import DrainController
 from clearway.drain.lifecycle import DrainLifecycle
-from clearway.drain.rolling_controller import RollingController
+from clearway.drain.rolling import RollingController
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
-from clearway.execution.breaker import Breaker
-from clearway.execution.checkpoints import CheckpointTurns
 from clearway.execution.commands import Commander
-from clearway.execution.cycle_context import PlanningBasis
+from clearway.execution.cycle_context import Impossible, PlanningBasis, PlanningTime
 from clearway.execution.executor import Executor
-from clearway.execution.gate import Gate
-from clearway.execution.job_batch import Pace
+from clearway.execution.job_batch import CheckpointTurns, Pace
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.planning_time import Impossible, PlanningTime
-from clearway.execution.quarantine import Quarantine
+from clearway.execution.restraints import Breaker, Gate, Quarantine, Suppression, UserPauses
 from clearway.execution.save_tests import SaveTestController
-from clearway.execution.user_pauses import Suppression, UserPauses
 from clearway.model.clock import Clock, SystemClock
 from clearway.model.errors import ConfigError
 from clearway.model.events import fan_out
@@ -37,7 +32,7 @@ from clearway.preemption.controller import PreemptionController
 from clearway.preemption.lifecycle import EvictionLifecycle
 from clearway.preemption.proposals import Proposals, SilentNodes
 from clearway.promise.calendar_controller import CalendarController
-from clearway.promise.calendar_reader import ReadsInProcess
+from clearway.promise.calendar_reader import CalendarReader
 from clearway.promise.controller import PromiseController
 from clearway.promise.lifecycle import PromiseLifecycle
 from clearway.relocation.controller import RelocationController
@@ -107,7 +102,7 @@ def build(
             owner=own_name(),
             checkpointers=checkpointer_actions(),
             backend_why=why,
-            calendar_reader=ReadsInProcess(calendar_waits_s),
+            calendar_reader=CalendarReader(calendar_waits_s),
         )
     except BaseException:
         store.close()
@@ -176,9 +171,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
     relocation = RelocationController(
         backend=backend, store=store, operations=operations, executor=executor, emit=emit, basis=basis
     )
-    promises = PromiseController(
-        backend=backend, store=store, operations=operations, basis=basis, quarantine=quarantine, emit=emit
-    )
+    promises = PromiseController(backend=backend, operations=operations, basis=basis, quarantine=quarantine, emit=emit)
     preemption = PreemptionController(
         backend=backend,
         operations=operations,

@@ -219,13 +219,14 @@ def main(config: str) -> int:
 
     backend.snapshot = snapshot  # type: ignore[method-assign]
     assert settings.api.token_file is not None
-    return server.serve(
+    return server.Service(
         simulated.daemon.loop,
         simulated.daemon.metrics,
         Tokens(settings.api.token_file),
         read_config=lambda: load_config(Path(config)),
         dispatcher=simulated.daemon.dispatcher,
-    )
+        notifier=server.Notifier(),
+    ).run_until_signal()
 
 
 if __name__ == "__main__":

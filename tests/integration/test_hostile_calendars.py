@@ -22,8 +22,15 @@ import pytest
 
 from clearway.model.errors import ConfigError
 from clearway.promise.calendar import MOST_PROMISES, CalendarContents
-from clearway.promise.calendar_reader import WAITS_S, ReadsInProcess
-from clearway.promise.calendar_worker import CPU_S, LARGEST_ANSWER, MEMORY_MIB, TOO_MUCH, WALL_S
+from clearway.promise.calendar_reader import (
+    CPU_S,
+    LARGEST_ANSWER,
+    MEMORY_MIB,
+    TOO_MUCH,
+    WAITS_S,
+    WALL_S,
+    CalendarReader,
+)
 from tests.hostile_calendars import BEGIN, END, HOSTILE, LARGEST, event, season
 from tests.integration.daemon import DaemonProcess, get, wait_for, write_config
 
@@ -56,7 +63,7 @@ def children(pid: int) -> list[int]:
     for each in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((each / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == pid and b"calendar_worker" in (each / "cmdline").read_bytes():
+            if parent == pid and b"calendar_reader" in (each / "cmdline").read_bytes():
                 found.append(int(each.name))
         except (OSError, ValueError):
             continue
@@ -89,7 +96,7 @@ def processor_s() -> float:
 
 def in_process(text: str, ahead_s: float = YEAR_S) -> CalendarContents:
     """As the daemon does, but without its cycles."""
-    reader = ReadsInProcess()
+    reader = CalendarReader()
     reader.begin(text, NOW, ahead_s)
     found: CalendarContents | None = wait_for(reader.answer, 2 * WALL_S)
     assert found is not None
@@ -101,7 +108,7 @@ def in_process(text: str, ahead_s: float = YEAR_S) -> CalendarContents:
 def test_the_reader_ends_within_its_bounds(name: str) -> None:
     text = HOSTILE[name]()
     assert len(text.encode()) <= LARGEST
-    reader, before_s, most = ReadsInProcess(), processor_s(), 0
+    reader, before_s, most = CalendarReader(), processor_s(), 0
     reader.begin(text, NOW, YEAR_S)
     pid = reader.pid
     assert pid is not None
@@ -157,9 +164,9 @@ def test_the_largest_ordinary_calendar_is_read() -> None:
 BEGINS = """
 import ctypes, os, sys, time
 from datetime import UTC, datetime
-from clearway.promise.calendar_reader import ReadsInProcess
+from clearway.promise.calendar_reader import CalendarReader
 from tests.hostile_calendars import HOSTILE
-reader = ReadsInProcess({waits_s})
+reader = CalendarReader({waits_s})
 """
 
 
@@ -179,7 +186,7 @@ def test_the_reader_dies_with_the_daemon() -> None:
     with daemon:
         assert daemon.stdout is not None
         reader = int(daemon.stdout.readline())
-        wait_for(lambda: b"calendar_worker" in Path(f"/proc/{reader}/cmdline").read_bytes())
+        wait_for(lambda: b"calendar_reader" in Path(f"/proc/{reader}/cmdline").read_bytes())
         wait_for(lambda: _status_mib(reader, "VmRSS") > 45)  # it is about its work
         daemon.kill()
         daemon.wait()
@@ -197,12 +204,12 @@ def alive(pid: int) -> bool:
 
 def test_the_reader_is_told_nothing_that_is_not_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEARWAY_SECRET", "x")
-    reader = ReadsInProcess()
+    reader = CalendarReader()
     with (tmp_path / "database").open("w") as database:
         os.set_inheritable(database.fileno(), True)
         reader.begin(HOSTILE["zone, rules that never hold"](), NOW, YEAR_S)
         folder = Path(f"/proc/{reader.pid}")
-        wait_for(lambda: b"calendar_worker" in (folder / "cmdline").read_bytes())
+        wait_for(lambda: b"calendar_reader" in (folder / "cmdline").read_bytes())
         opened = [str(each.readlink()) for each in (folder / "fd").iterdir() if each.is_symlink()]
         environment = (folder / "environ").read_bytes()
         reader.close()
@@ -213,7 +220,7 @@ def test_the_reader_is_told_nothing_that_is_not_its_own(tmp_path: Path, monkeypa
 
 
 def test_another_text_ends_what_is_read() -> None:
-    reader = ReadsInProcess()
+    reader = CalendarReader()
     reader.begin(HOSTILE["zone, rules that never hold"](), NOW, YEAR_S)
     first = reader.pid
     assert first is not None
@@ -237,7 +244,7 @@ def test_it_can_be_started_where_memory_is_never_writable_and_executable() -> No
 
 
 def test_a_process_that_cannot_be_started_or_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, text = ReadsInProcess(), BEGIN + END
+    reader, text = CalendarReader(), BEGIN + END
     monkeypatch.setattr("clearway.promise.calendar_reader.COMMAND", ("/nowhere/python",))
     with pytest.raises(ConfigError, match="no process can be started to read it: No such file"):
         reader.begin(text, NOW, YEAR_S)
@@ -255,7 +262,7 @@ def test_a_process_that_cannot_be_started_or_ends_is_told(monkeypatch: pytest.Mo
 def test_an_answer_without_end_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("/bin/sh", "-c", f"head -c {LARGEST_ANSWER + 1} /dev/zero")
     monkeypatch.setattr("clearway.promise.calendar_reader.COMMAND", command)
-    reader = ReadsInProcess()
+    reader = CalendarReader()
     reader.begin(BEGIN + END, NOW, YEAR_S)
     with pytest.raises(ConfigError, match="without an answer"):
         wait_for(reader.answer)

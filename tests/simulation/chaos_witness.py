@@ -14,8 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clearway.execution.lifecycle import drain_number
-from clearway.execution.placement import is_placement
+from clearway.execution.lifecycle import drain_number, is_placement
 from clearway.model.cluster import FIRST, Job, JobState
 
 if TYPE_CHECKING:

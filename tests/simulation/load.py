@@ -106,7 +106,10 @@ def main(database: str, tokens: str | None = None) -> int:
     daemon = bootstrap.build(config, origin="load", backend=SimulatedBackend(cluster, clock), clock=clock)
     urgent(cluster)
     known = Tokens(Path(tokens) if tokens else None)
-    return server.serve(daemon.loop, daemon.metrics, known, announce=lambda address: print(address, flush=True))
+    service = server.Service(daemon.loop, daemon.metrics, known, notifier=server.Notifier())
+    with service.signals():
+        print(service.address, flush=True)
+        return service.run()
 
 
 if __name__ == "__main__":

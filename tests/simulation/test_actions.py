@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from clearway.execution.placement import is_placement
+from clearway.execution.lifecycle import is_placement
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.problem import Action

@@ -9,7 +9,7 @@ import pytest
 
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import PreemptionState
-from clearway.service.clock_watch import LASTS_S, LASTS_UNDER_WAY_S
+from clearway.service.leadership import LASTS_S, LASTS_UNDER_WAY_S
 from clearway.simulation.cluster import Program
 from tests.builders import ManualClock
 from tests.simulation.two_daemons import second_daemon

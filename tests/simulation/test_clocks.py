@@ -9,7 +9,7 @@ from clearway.model.clock import ScaledClock
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.outcome import OutcomeCode
-from clearway.service.clock_watch import ClockWatch
+from clearway.service.leadership import ClockWatch
 from clearway.simulation.jobs import Program
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, ManualClock

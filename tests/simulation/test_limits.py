@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clearway.config.configuration import Config
-from clearway.execution.user_pauses import EVERYBODY
+from clearway.execution.restraints import EVERYBODY
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.requests import RequestKind

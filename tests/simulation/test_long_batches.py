@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from clearway.execution.job_batch import CYCLE_S
-from clearway.execution.placement import is_placement
+from clearway.execution.lifecycle import is_placement
 from clearway.model.report import CycleReport
 from clearway.simulation.jobs import Program
 from tests.simulation.world import World

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from clearway.execution.placement import FLAGS
+from clearway.execution.lifecycle import FLAGS
 from clearway.model.cluster import Reservation
 from clearway.model.operations import EvictionState
 from tests.builders import after

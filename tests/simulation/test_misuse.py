@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clearway.execution.user_pauses import USER_PAUSES
+from clearway.execution.restraints import USER_PAUSES
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
 from clearway.model.outcome import OutcomeCode

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clearway.execution.user_pauses import UserPause
+from clearway.execution.restraints import UserPause
 from clearway.model.notice import Channel, Notice, NoticeKind
 from clearway.simulation.jobs import Program
 from tests.simulation.world import SAVES, World, config

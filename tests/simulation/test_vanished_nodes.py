@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from clearway.execution.placement import is_placement
+from clearway.execution.lifecycle import is_placement
 from clearway.model.cluster import JobState, Reservation
 from clearway.model.operations import EvictionState
 from clearway.model.outcome import OutcomeCode

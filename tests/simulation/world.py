@@ -16,7 +16,7 @@ import pytest
 from clearway.bootstrap import new_loop
 from clearway.config.configuration import Config, PlanningConfig
 from clearway.estimates.history import HistoryKeeper
-from clearway.execution.placement import is_placement
+from clearway.execution.lifecycle import is_placement
 from clearway.model.cluster import JobState, Node
 from clearway.model.events import CycleFailed, Event, HandlingFailed
 from clearway.model.operations import Eviction

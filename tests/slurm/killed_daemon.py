@@ -101,14 +101,15 @@ def main(path: Path, kill_at: str) -> int:
     daemon = bootstrap.build(config, origin=str(path), backend=backend, clock=clock)
     tokens = Tokens(config.api.token_file)
     slurm = bootstrap.open_identity(config, clock)
-    return server.serve(
+    return server.Service(
         daemon.loop,
         daemon.metrics,
         tokens,
         slurm=slurm,
         read_config=lambda: load_config(path),
         dispatcher=daemon.dispatcher,
-    )
+        notifier=server.Notifier(),
+    ).run_until_signal()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 from clearway.api.logins import new_token
 from clearway.config.configuration import Config
 from clearway.model.requests import Role
-from clearway.service.configuration_record import ConfigurationRecord, flat
+from clearway.service.server import ConfigurationRecord, flat
 from clearway.store.repository import SqlStore
 from tests.builders import NOW, ManualClock
 

@@ -37,7 +37,7 @@ from clearway.api.context import Context, Daemon, problems
 from clearway.api.logins import LoginRefusedError
 from clearway.api.report_schemas import StatusView
 from clearway.config.access import Public
-from clearway.execution.placement import PREFIX
+from clearway.execution.lifecycle import PREFIX
 from clearway.model.cluster import ClusterSnapshot, Job
 from clearway.model.errors import SlurmError
 from clearway.model.operations import Eviction, Operation

@@ -15,7 +15,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from clearway.api import schemas, views
 from clearway.api.authorization import Actor, Asker, Seen, needs
 from clearway.api.context import NOT_FOUND, Context, Daemon, JobFilter, Report, UserFilter, paged, problems
-from clearway.drain.plan import plan_drain
+from clearway.drain.lifecycle import plan_drain
 from clearway.drain.request import DrainRequest, UndrainRequest, chosen_nodes
 from clearway.drain.rolling import preview
 from clearway.execution.lifecycle import not_ours_to_drain

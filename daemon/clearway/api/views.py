@@ -12,9 +12,8 @@ from clearway.api import schemas as s
 from clearway.config.configuration import Config, DaemonConfig
 from clearway.estimates.history import RunRecord, advice_on, sentence
 from clearway.estimates.learning import History
-from clearway.execution.breaker import BREAKER
-from clearway.execution.gate import Gate
-from clearway.execution.placement import placement_name
+from clearway.execution.lifecycle import placement_name
+from clearway.execution.restraints import BREAKER, Gate
 from clearway.model.audit import AuditRow
 from clearway.model.claims import read_claims
 from clearway.model.operations import (

@@ -86,14 +86,15 @@ def serve(config: options.ConfigOption = options.DEFAULT_CONFIG) -> None:
         configure_logging(settings.daemon.log_format)
         tokens = Tokens(settings.api.token_file)
         daemon = bootstrap.build(settings, origin=str(config.resolve()))
-        serving = server.serve(
+        serving = server.Service(
             daemon.loop,
             daemon.metrics,
             tokens,
             slurm=daemon.identity,
             read_config=lambda: load_config(config),
             dispatcher=daemon.dispatcher,
-        )
+            notifier=server.Notifier(),
+        ).run_until_signal()
         raise typer.Exit(serving)
 
 

@@ -15,7 +15,7 @@ from clearway.api.schemas import ExplanationView, VerdictView
 from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
 from clearway.cli import asker
 from clearway.config.configuration import Config
-from clearway.drain.plan import plan_drain
+from clearway.drain.lifecycle import plan_drain
 from clearway.drain.request import DrainRequest, chosen_nodes
 from clearway.drain.rolling import preview
 from clearway.eligibility.context import PlanningContext

@@ -18,9 +18,9 @@ from clearway.api.report_schemas import Health
 from clearway.client import Client, SilentError
 from clearway.config import plugins
 from clearway.config.configuration import Config
-from clearway.execution.breaker import BREAKER
+from clearway.execution.restraints import BREAKER
 from clearway.model.errors import ClearwayError, StoreError
-from clearway.promise.calendar_file import CALENDAR, CalendarMemory
+from clearway.promise.calendar_controller import CALENDAR, CalendarMemory
 from clearway.slurm.site_facts import Site, SiteFacts
 from clearway.store import lease_rows, migrate, request_rows
 from clearway.store.base import PAUSED

@@ -14,12 +14,12 @@ import httpx
 from clearway.api.logins import Tokens
 from clearway.config.configuration import Config, Mode
 from clearway.doctor.case import Case, Result, advice, clocks, fault, ok, sqlite_file, untried
-from clearway.execution.gate import halted_by_file, told
+from clearway.execution.restraints import halted_by_file, told
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, SchemaError, StoreError
 from clearway.promise.calendar import CalendarContents
-from clearway.promise.calendar_file import CalendarFile, read_file
-from clearway.service.clock_watch import APART_S
+from clearway.promise.calendar_controller import CalendarFile, read_file
+from clearway.service.leadership import APART_S
 from clearway.service.listening import listen
 from clearway.store import migrate
 

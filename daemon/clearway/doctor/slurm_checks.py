@@ -17,7 +17,7 @@ from clearway.doctor.case import Case, Result, advice, clocks, fault, ok, untrie
 from clearway.model.clock import SystemClock
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, SlurmError
-from clearway.service.clock_watch import APART_S
+from clearway.service.leadership import APART_S
 from clearway.slurm.releases import only_observed
 
 START_S = 2.0  # Slurm takes up to about this to start the next job once nodes are free

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from clearway.drain.plan import first_plan
+from clearway.drain.lifecycle import first_plan
 from clearway.drain.request import DrainRequest, UndrainRequest, chosen_nodes, read_request
 from clearway.eligibility.authorization import may_not_drain
 from clearway.execution.cycle_context import CycleContext
@@ -38,14 +38,9 @@ class DrainController:
     executor: Executor
 
     def drain(self, request: OperatorRequest, wish: DrainRequest, context: CycleContext) -> Drain:
-        """The drain that will empty the nodes, stored and not begun.
-
-        Raises ``DrainError``: it is refused; nothing was done.
-        """
+        """The drain that will empty the nodes, stored and not begun. Raises ``DrainError``."""
         taken = self.operations.of_request(Drain, request.request_id)
-        if taken is not None:
-            return taken
-        return self.begin(self.checked_order(request, wish, context), context)
+        return taken or self.begin(self.checked_order(request, wish, context), context)
 
     def checked_order(self, request: OperatorRequest, wish: DrainRequest, context: CycleContext) -> DrainOrder:
         """What the request asks for; raises ``DrainError`` where it makes no sense, or the actor may not."""
@@ -55,23 +50,18 @@ class DrainController:
         return order
 
     def check(self, order: DrainOrder, context: CycleContext) -> None:
-        """Raises ``DrainError`` where no actor, or not this one, may have these nodes drained."""
         if why := context.nothing_begun:
             raise DrainError(why)
         self._check_rights(order.actor, order.nodes, context)
 
     def begin(self, order: DrainOrder, context: CycleContext) -> Drain:
-        """The drain for an order that has been checked, stored and not begun.
-
-        Raises ``DrainError``: it is refused; nothing was done.
-        """
+        """The drain for a checked order, stored and not begun. Raises ``DrainError``."""
         for eviction in self.operations.all():
             both = sorted(set(order.nodes) & set(eviction.drained_nodes))
             # Of one whose nodes are empty, or that is called off, only the return of jobs is left; its Reason tells.
             if both and eviction.started_at is None and eviction.state is not EvictionState.CANCELLING:
                 raise DrainError(f"node {both[0]} already belongs to drain {eviction.eviction_id}")
-        why = not_ours_to_drain(order.nodes, context.snapshot)
-        if why:
+        if why := not_ours_to_drain(order.nodes, context.snapshot):
             raise DrainError(why)
         if order.deadline is not None and order.deadline <= context.now:
             raise DrainError("its deadline has passed")
@@ -85,7 +75,6 @@ class DrainController:
         )
 
     def begin_scheduled(self, now: datetime) -> None:
-        """Let drains begin whose time has come."""
         for e in self.operations.all():
             if isinstance(e, Drain) and e.state is EvictionState.SCHEDULED and (e.order.begin_at or now) <= now:
                 begun = entered(e, EvictionState.PLACING, now, outcome="", outcome_code=None, why="")
@@ -107,10 +96,7 @@ class DrainController:
                 self.backend.undrain(node.name, node.reason)
 
     def undrain(self, request: OperatorRequest, context: CycleContext) -> Answer:
-        """Bring nodes back that a drain of this database holds; what was done.
-
-        Raises ``DrainError``: one of them is not ours to bring back; nothing was done.
-        """
+        """Bring nodes back that a drain of this database holds. Raises ``DrainError``: none was."""
         nodes = chosen_nodes(read_request(UndrainRequest, request.document).nodes, context.snapshot)
         self._check_rights(request.actor, nodes, context)
         held: defaultdict[int, list[str]] = defaultdict(list)
@@ -124,11 +110,9 @@ class DrainController:
             held[number].append(name)
         evictions = {number: self._of(number, names) for number, names in held.items()}
         for number, names in sorted(held.items()):
-            error = self.executor.bring_back(evictions[number], names, context.snapshot, context.now)
-            if error is not None:
+            if error := self.executor.bring_back(evictions[number], names, context.snapshot, context.now):
                 raise DrainError(f"node {names[0]}: {error}")
-            text = f"{request.actor} brought back {compress(names)}."
-            self.store.add_event(number, None, context.now, text)
+            self.store.add_event(number, None, context.now, f"{request.actor} brought back {compress(names)}.")
         back = compress(name for names in held.values() for name in names)
         return Answer(sentence=f"brought back {back}" if held else "none was drained")
 
@@ -141,6 +125,5 @@ class DrainController:
         return eviction
 
     def _check_rights(self, actor: str, nodes: Sequence[str], context: CycleContext) -> None:
-        why = may_not_drain(actor, nodes, context.snapshot, context.config.drain, self.backend.admin_level)
-        if why:
+        if why := may_not_drain(actor, nodes, context.snapshot, context.config.drain, self.backend.admin_level):
             raise DrainError(why)

@@ -1,6 +1,7 @@
 """What a request to drain or to bring back says, as it is stored for the loop, and which nodes it means."""
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Self, TypeVar
 
@@ -110,19 +111,28 @@ R = TypeVar("R", bound=BaseModel)
 
 
 def new_request(kind: type[R], **fields: object) -> R:
-    """Raises ``DrainError``, with the first thing that is wrong."""
-    try:
-        return kind.model_validate(fields)
-    except ValidationError as error:
-        raise DrainError(_first(error)) from None
+    return _validated(lambda: kind.model_validate(fields))
 
 
 def read_request(kind: type[R], document: str) -> R:
-    """What ``document`` asks for; raises ``DrainError``, with the first thing that is wrong."""
+    return _validated(lambda: kind.model_validate_json(document))
+
+
+def _validated(validate: Callable[[], R]) -> R:
+    """Raises ``DrainError``, with the first thing that is wrong."""
     try:
-        return kind.model_validate_json(document)
+        return validate()
     except ValidationError as error:
-        raise DrainError(_first(error)) from None
+        first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or "request"
+    match first["type"]:
+        case "string_too_short":
+            why = "is empty"
+        case "string_too_long":
+            why = f"has more than {first['ctx']['max_length']} characters"
+        case _:
+            why = first["msg"].removeprefix("Value error, ")
+    raise DrainError(f"{where}: {why}")
 
 
 def in_utc(when: datetime) -> str:
@@ -131,37 +141,20 @@ def in_utc(when: datetime) -> str:
     return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _first(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"]) or "request"
-    match first["type"]:
-        case "string_too_short":
-            return f"{where}: is empty"
-        case "string_too_long":
-            return f"{where}: has more than {first['ctx']['max_length']} characters"
-    return f"{where}: {first['msg'].removeprefix('Value error, ')}"
-
-
 def chosen_nodes(text: str, snapshot: ClusterSnapshot) -> tuple[str, ...]:
-    """The nodes of ``node[1-3],partition=debug,feature=gpu``: all of those together, by name.
-
-    Raises ``DrainError``: it is no such list, or names what the cluster does not have.
-    """
+    """All nodes of ``node[1-3],partition=debug,feature=gpu``, by name. Raises ``DrainError``."""
     names: set[str] = set()
     try:
         for piece in pieces(text.replace(" ", "")):
             kind, equals, value = piece.partition("=")
             if not equals:
-                found = set(expand(piece)) & snapshot.node_by_name.keys()
-                unknown = sorted(set(expand(piece)) - found)
-                if unknown:
+                found = set(expand(piece))
+                if unknown := sorted(found - snapshot.node_by_name.keys()):
                     raise DrainError(f"{unknown[0]} is not a node of this cluster")
-            elif kind in ("partition", "feature"):
-                found = {
-                    node.name
-                    for node in snapshot.nodes
-                    if value in (node.partitions if kind == "partition" else node.features)
-                }
+            elif kind == "partition":
+                found = {node.name for node in snapshot.nodes if value in node.partitions}
+            elif kind == "feature":
+                found = {node.name for node in snapshot.nodes if value in node.features}
             else:
                 raise DrainError(f"{piece[:80]!r} is neither a host list nor partition=NAME or feature=NAME")
             if not found:

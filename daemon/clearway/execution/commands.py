@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 
 from clearway.execution.job_batch import TakenStep
 from clearway.execution.job_lifecycle import Command
-from clearway.execution.lifecycle import Target
-from clearway.execution.placement import placement, placement_until
+from clearway.execution.lifecycle import Target, placement, placement_until
 from clearway.model.claims import CheckpointHow, saves
 from clearway.model.cluster import Job, JobState
 from clearway.model.errors import (
@@ -29,16 +28,6 @@ from clearway.store.base import Store
 
 HELD = "held"  # the result of a command that was not given: halted, or Slurm did not answer just before
 
-_CHANGES = {
-    Command.REQUEUE: JobChange.REQUEUE,
-    Command.CANCEL_JOB: JobChange.CANCEL,
-    Command.SUSPEND: JobChange.SUSPEND,
-    Command.RESUME: JobChange.RESUME,
-    Command.START_NOW: JobChange.START_NOW,
-    Command.FIRST_IN_QUEUE: JobChange.FIRST_IN_QUEUE,
-    Command.USUAL_PRIORITY: JobChange.USUAL_PRIORITY,
-}
-
 
 class Commander:
     """Carries commands out; ``grace`` is how long a placement outlasts what it is for."""
@@ -51,10 +40,7 @@ class Commander:
         self.brought_back: dict[str, datetime] = {}  # nodes, and when; only to go easy on jobs: may be forgotten
 
     def give(self, e: Operation, command: Command, now: datetime, about: Target) -> SlurmError | None:
-        """Store the intent of a command for the operation as a whole, act, store the result. What Slurm said if not.
-
-        With ``HaltedError`` the stop switch has held the command back.
-        """
+        """Store the intent for the operation as a whole, act, store the result. What Slurm said if it was not done."""
         nodes = compress(about.nodes) if command in (Command.DRAIN, Command.UNDRAIN) else ""
         step_id = self._store.begin_step(e.eviction_id, None, command.value, now, nodes)
         error: SlurmError | None = None
@@ -72,10 +58,7 @@ class Commander:
         return error
 
     def give_jobs(self, e: Operation, steps: Sequence[TakenStep]) -> dict[str, SlurmError | None]:
-        """Give each job its command, those of a kind in one call; by job_id, what Slurm said where it was not done.
-
-        The intents are stored already. What was not given tells of it by a ``HaltedError`` or ``NotAskedError``.
-        """
+        """Give each job its command (the intent is stored), those of a kind in one call; by job_id, why not."""
         jobs: dict[Command, list[Job]] = {}
         for each in steps:
             if each.step.command is not None:
@@ -101,36 +84,39 @@ class Commander:
             case Command.EXTEND_PLACEMENT:
                 backend.extend_reservation(e.placement, placement_until(e, now, self._grace))
             case Command.ATTACH | Command.DETACH:
-                self._let(command, target.job_ids, e.placement, e)
+                self._let(command, target.job_ids, e)
             case Command.DELETE_PLACEMENT:
-                self._let_out(target.guests, e.placement)
+                for job_id in target.guests:  # once it is gone a job in it could never start
+                    job = backend.job(job_id)
+                    if job is not None and job.reservation == e.placement:
+                        backend.detach(job_id)
                 self._pin(e, pinned=False)
                 backend.delete_reservation(e.placement)
             case Command.DRAIN:
                 for name in target.nodes:
                     backend.drain(name, target.reason)
             case Command.UNDRAIN:
-                for name in target.nodes:
-                    backend.undrain(name, target.reason)
-                    self.brought_back[name] = now
-                    if target.power_down:
-                        self._power_down(name)
+                self._undrain(target, now)
             case _:
                 raise AssertionError(f"{command} is for a job")
 
-    def _power_down(self, name: str) -> None:
-        try:
-            self._backend.power_down(name)
-        except SlurmRefusedError as error:
-            why = f"node {name} takes jobs again, but Slurm does not power it down (compaction.power_down): {error}"
-            raise SlurmRefusedError(why) from None
+    def _undrain(self, target: Target, now: datetime) -> None:
+        for name in target.nodes:
+            self._backend.undrain(name, target.reason)
+            self.brought_back[name] = now
+            try:
+                if target.power_down:
+                    self._backend.power_down(name)
+            except SlurmRefusedError as error:
+                why = f"node {name} takes jobs again, but Slurm does not power it down (compaction.power_down): {error}"
+                raise SlurmRefusedError(why) from None
 
-    def _let(self, command: Command, job_ids: tuple[str, ...], name: str, e: Operation) -> None:
+    def _let(self, command: Command, job_ids: tuple[str, ...], e: Operation) -> None:
         """A preemptor that is in its placement may start in one partition alone, before and no longer than that."""
         if command is Command.ATTACH:
             self._pin(e, pinned=True)
             for job_id in job_ids:
-                self._backend.attach(job_id, name)
+                self._backend.attach(job_id, e.placement)
         else:
             for job_id in job_ids:
                 self._backend.detach(job_id)
@@ -141,39 +127,24 @@ class Commander:
             job_id, free, one = e.preemptor.job_id, e.preemptor.partitions, (e.plan.pin,)
             if pinned:
                 self._backend.set_partitions(job_id, one, instead_of=free)
-                self._require_partitions(job_id, one)
-                return
             job = self._backend.job(job_id)
-            if job is None or job.reservation in (None, e.placement):  # else it is another eviction's by now
+            if pinned:  # its owner may have changed them since it was planned for: it would start elsewhere, unjudged
+                if job is not None and job.state is JobState.PENDING and job.partitions != one:
+                    raise SlurmRefusedError(f"job {job_id} waits in {','.join(job.partitions)} by now")
+            elif job is None or job.reservation in (None, e.placement):  # else it is another eviction's by now
                 self._backend.set_partitions(job_id, free, instead_of=one)
-
-    def _require_partitions(self, job_id: str, wanted: tuple[str, ...]) -> None:
-        """Its owner may have changed them since it was planned for: then it would start elsewhere, unjudged."""
-        job = self._backend.job(job_id)
-        if job is not None and job.state is JobState.PENDING and job.partitions != wanted:
-            raise SlurmRefusedError(f"job {job_id} waits in {','.join(job.partitions)} by now")
-
-    def _let_out(self, job_ids: tuple[str, ...], name: str) -> None:
-        """Detach these jobs where they are in the placement: once that is gone a job in it could never start."""
-        for job_id in job_ids:
-            job = self._backend.job(job_id)
-            if job is not None and job.reservation == name:
-                self._backend.detach(job_id)
 
     def _act_on_jobs(self, e: Operation, command: Command, jobs: Sequence[Job]) -> Failures:
         match command:
             case Command.ASK_CHECKPOINT:
                 return ask_to_save(self._backend, jobs)
             case Command.ATTACH | Command.DETACH:
-                return one_by_one(
-                    lambda job_id: self._let(command, (job_id,), e.placement, e), [j.job_id for j in jobs]
-                )
+                return one_by_one(lambda job_id: self._let(command, (job_id,), e), [job.job_id for job in jobs])
             case _:
-                return self._backend.change_jobs(_CHANGES[command], jobs)
+                return self._backend.change_jobs(JobChange[command.name], jobs)
 
 
 def _silence(told: Failures, jobs: int) -> str:
-    """What Slurm, or whatever is between, has said where it does not answer; empty where it does."""
     lost = [error for error in told.values() if isinstance(error, SlurmUnavailableError)]
     late = [error for error in lost if isinstance(error, SlurmTimeoutError)]
     found = late or (lost if len(lost) == jobs else [])
@@ -181,7 +152,6 @@ def _silence(told: Failures, jobs: int) -> str:
 
 
 def result_of(error: SlurmError | None) -> str:
-    """The word for what came of a command, as it is stored and counted."""
     if error is None:
         return "ok"
     if isinstance(error, HaltedError | NotAskedError):
@@ -190,12 +160,7 @@ def result_of(error: SlurmError | None) -> str:
 
 
 def ask_to_save(backend: SlurmBackend, jobs: Sequence[Job]) -> Failures:
-    """As each job says now how it is asked: a signal that it does not wait for (any more) would end it.
-
-    Returns:
-        By job_id, why it was not asked: Slurm refuses, does not answer, or the job is not in this run or does not
-        wait for a signal.
-    """
+    """As each job says now how: a signal that it does not wait for (any more) would end it. Why not, by job_id."""
     seen, unseen = backend.look_at([job.job_id for job in jobs])
     failures = not_asked(unseen)
     alike: dict[tuple[JobChange, str], list[Job]] = {}

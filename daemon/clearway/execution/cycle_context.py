@@ -1,7 +1,8 @@
 """What one cycle goes by: read once, then passed down."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import ceil
@@ -12,13 +13,101 @@ from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.job_lifecycle import Command
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.planning_time import Impossible, PlanningTime
+from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot, Reservation
 from clearway.model.limits import Limits
 from clearway.model.operations import Operation, Preemption
 from clearway.model.problem import Action
 from clearway.model.report import Attempt, unguarded
 from clearway.planning.base import Planner
+
+UNDER_WAY = 0.5  # the share of the time that operations under way may use for other plans
+
+
+class PlanningTime:
+    """How long planning may take in a cycle, and how long it is until a plan is begun; all of it is measured.
+
+    What is under way has up to half of the time for other plans, and comes first; new plans have what is left.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.limit_s = 0.0
+        self._spent_s = 0.0
+        self._since: float | None = None
+        self._cycle_began = clock.monotonic()
+        self._carried_out_s: float | None = None  # that plans took last, from their making to their beginning
+
+    def begin(self, limit_s: float, cycle_began: float | None = None) -> None:
+        """A cycle begins, with so much time; ``cycle_began``: on the monotonic clock, before Slurm was asked."""
+        self.limit_s, self._spent_s, self._since = limit_s, 0.0, None
+        self._cycle_began = self._clock.monotonic() if cycle_began is None else cycle_began
+
+    @property
+    def begins_in_s(self) -> float:
+        """From the look at the cluster until a plan made now is begun: what has passed, and what plans took last."""
+        passed_s = self._clock.monotonic() - self._cycle_began
+        return passed_s + (passed_s if self._carried_out_s is None else self._carried_out_s)
+
+    def carried_out(self, seconds: float) -> None:
+        self._carried_out_s = max(0.0, seconds)
+
+    def left_s(self, share: float = 1.0) -> float:
+        running_s = 0.0 if self._since is None else self._clock.monotonic() - self._since
+        return share * self.limit_s - self._spent_s - running_s
+
+    def charge(self, seconds: float) -> None:
+        """What is under way took so long in all, with its commands: of that counts what others can do without."""
+        self._spent_s = max(self._spent_s, min(seconds, UNDER_WAY * self.limit_s))
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Slurm is asked meanwhile: that is no computing, however long its commands take."""
+        began = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            if self._since is not None:
+                self._spent_s -= self._clock.monotonic() - began
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """What is done meanwhile counts, once."""
+        if self._since is not None:
+            yield
+            return
+        self._since = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            self._spent_s += self._clock.monotonic() - self._since
+            self._since = None
+
+
+class Impossible:
+    """What could not be planned for the cluster as it is; forgotten when that, or time, may have changed it."""
+
+    def __init__(self) -> None:
+        self._scene: object = None
+        self._known: dict[str, tuple[object, str, datetime | None]] = {}
+
+    def look(self, scene: object) -> None:
+        """Go by this cycle's cluster: all that plans follow from but the time and the job that they are for."""
+        if self._known and scene != self._scene:
+            self._known = {}
+        self._scene = scene
+
+    def why(self, ident: str, asks: object, now: datetime) -> str | None:
+        """Why there was no plan when it was last looked for; None where it should be looked for again."""
+        found = self._known.get(ident)
+        if found is None or found[0] != asks or (found[2] is not None and now >= found[2]):
+            return None
+        return found[1]
+
+    def remember(self, ident: str, asks: object, why: str, until: datetime | None) -> None:
+        """There is no plan for what this asks for before ``until``; None: whatever the time."""
+        self._known[ident] = (asks, why, until)
+
 
 _REMEMBERED = 20  # jobs
 _SHARE = 0.8  # of these that had left within the time that is allowed for: a few that hung do not count
@@ -37,7 +126,7 @@ class CycleContext:
     alive: Callable[[], None] = lambda: None  # called between any two pieces of work, for the watchdog
     only_observes: str = ""  # why nothing is begun with this release of Slurm; ``config`` is in observe mode then
     halted: str = ""  # why no command may be given to Slurm, half a sentence; such a cycle counts as paused too
-    stopped: str = ""  # why no job may be made to leave (``execution.breaker``); such a cycle counts as paused too
+    stopped: str = ""  # why no job may be made to leave (``execution.restraints``); such a cycle counts as paused too
     reservations: tuple[Reservation, ...] = ()  # empty when nothing under way needed them
     limits: Limits | None = None  # on the jobs that are planned for, or that others leave for; None: not asked for
     # What the executor adds for the operation that it carries on:
@@ -53,7 +142,6 @@ class CycleContext:
 
     @property
     def waits_why(self) -> str:
-        """Why no job is made to leave in this cycle, for people; empty where jobs may be."""
         stopped = self.stopped and f"stopped: {self.stopped}; clearway resume goes on"
         return self.halted or stopped or ("paused" if self.paused else "")
 
@@ -74,7 +162,6 @@ class LeaveTimes:
         self._changed: tuple[Config, float, Config] | None = None
 
     def observe(self, operations: Iterable[Operation]) -> None:
-        """To be called in every cycle."""
         known = {which for which, _ in self._seen}
         for operation in operations:
             for p in operation.preemptions:
@@ -111,8 +198,6 @@ def _took_s(p: Preemption) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningBasis:
-    """What all plans of the daemon are made with."""
-
     planner: Planner
     operations: OpenOperations
     history: HistoryKeeper

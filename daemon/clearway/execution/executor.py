@@ -16,28 +16,18 @@ from clearway.config.configuration import ExecutionConfig
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import why_not_now
 from clearway.estimates.checkpoint_load import latest_of
-from clearway.execution.checkpoints import CheckpointTurns
 from clearway.execution.commands import HELD, Commander, result_of
 from clearway.execution.cycle_context import CycleContext
-from clearway.execution.gate import Gate
-from clearway.execution.job_batch import JobBatch, Pace, TakenStep
+from clearway.execution.job_batch import CheckpointTurns, JobBatch, Pace, TakenStep
 from clearway.execution.job_lifecycle import HARMFUL, Command, S, Step, StepContext, next_step
 from clearway.execution.lifecycle import Lifecycle, Phase, call_off
 from clearway.execution.open_operations import OpenOperations, over_budget
 from clearway.execution.progress import superseded, with_phase, with_plan, with_preemption
+from clearway.execution.restraints import Gate
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.errors import CycleEndedError, HaltedError, NotAskedError, SlurmError
 from clearway.model.events import CommandGiven, Emit, JobLeft, OperationFinished
-from clearway.model.operations import (
-    CHECKPOINTS,
-    Eviction,
-    EvictionState,
-    O,
-    Operation,
-    Preemption,
-    PreemptionState,
-    Usage,
-)
+from clearway.model.operations import CHECKPOINTS, Eviction, EvictionState, O, Operation, Preemption, Usage
 from clearway.model.outcome import Outcome
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointRecord, EndedStep, NewStep, StepLog
@@ -60,8 +50,6 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executor:
-    """Carries operations out, one cycle at a time."""
-
     commander: Commander
     store: Store
     operations: OpenOperations
@@ -76,14 +64,6 @@ class Executor:
     # commands for jobs that were not given because Slurm did not answer.
     _failed_at: dict[tuple[int, Command], datetime] = field(default_factory=dict)
     _unasked_at: dict[tuple[int, Command], datetime] = field(default_factory=dict)
-
-    def in_arrears(self, cycle: datetime) -> bool:
-        """Whether commands for jobs wait only because the cycle of this time has been long enough."""
-        return self.pace.in_arrears(cycle)
-
-    def put_off(self, cycle: datetime) -> None:
-        """The cycle of this time has been long enough: what is to be done waits for the next."""
-        self.pace.put_off(cycle)
 
     def advance(self, operation: O, cycle: CycleContext) -> O:
         """As many steps as this snapshot allows; returns where the operation stands afterwards."""
@@ -118,7 +98,6 @@ class Executor:
         return self._enter(operation, call_off(operation, outcome), now, None)
 
     def put_aside(self, operation: Operation, why: str, now: datetime) -> None:
-        """End one that was never carried out; ``why``: half a sentence."""
         done = superseded(operation, why, now)
         self.operations.save(done)
         self.emit(OperationFinished(done))
@@ -158,7 +137,6 @@ class Executor:
     def _lately(
         self, failed_at: Mapping[tuple[int, Command], datetime], e: Operation, now: datetime
     ) -> frozenset[Command]:
-        """Commands of an operation that are not given again at once."""
         pause = timedelta(seconds=self.config.retry_after)
         return frozenset(
             command for (number, command), at in failed_at.items() if number == e.eviction_id and abs(now - at) < pause
@@ -194,10 +172,10 @@ class Executor:
         return e, stuck if waiting and not cycle.paused else {}
 
     def _next_step(self, batch: JobBatch[O], index: int, turn: _Turn, cycle: CycleContext) -> Step | None:
-        """The step that a job is to take now; None: none."""
+        """None: none now."""
         e, p = batch.operation, batch.operation.preemptions[index]
         seen = cycle.snapshot.job_by_id.get(p.job_id)
-        if p.state is PreemptionState.PLANNED and not e.its_turn(p):
+        if p.state is S.PLANNED and not e.its_turn(p):
             return None
         if p.job_id in cycle.snapshot.unread_jobs or (seen is None and cycle.snapshot.unreadable):
             return None  # it is, or may be, the very record that could not be read
@@ -208,7 +186,10 @@ class Executor:
             turn.stuck[p.job_id] = step.note
         if not self._has_its_turn(p, step, turn, cycle):
             return None
-        why = self._why_not(e, p, seen, cycle, batch.usage) if step.command in HARMFUL and seen is not None else ""
+        if step.command not in HARMFUL or seen is None:
+            return step
+        counts = self._counts(e) if p.state is S.PLANNED else {}
+        why = self._why_not(e, p, seen, cycle, counts) or self._over_budget(e, p, cycle, batch.usage)
         if not why:
             return step
         turn.stuck[p.job_id] = why
@@ -222,13 +203,9 @@ class Executor:
             return False
         return step.command not in turn.unasked and self.pace.open(cycle.now)
 
-    def _why_not(
-        self, e: Operation, p: Preemption, seen: Job, cycle: CycleContext, unsaved: Callable[[], Usage]
-    ) -> str:
-        """Why a job may not be made to leave now; ``unsaved``: what is taken by steps that are not stored yet."""
-        asked = [each.job_id for each in e.preemptions] if p.state is S.PLANNED else []
-        counts = self.operations.preemption_counts(asked)
-        return self._why_not_now(e, p, seen, cycle, counts) or self._over_budget(e, p, cycle, unsaved)
+    def _counts(self, e: Operation) -> Mapping[str, int]:
+        """How often its jobs were preempted before, by job_id."""
+        return self.operations.preemption_counts([p.job_id for p in e.preemptions])
 
     def _forbidden(self, e: Operation, cycle: CycleContext) -> dict[str, str]:
         """By job_id, why jobs must not leave any more as planned: the configuration or the job was changed since."""
@@ -238,19 +215,17 @@ class Executor:
             in_its_run = seen is not None and seen.state is JobState.RUNNING and seen.run == p.job.run
             if seen is None or not in_its_run or not p.state.cancellable or p.action is Action.END:
                 continue
-            if why := self._why_not_now(e, p, seen, cycle, {}):
+            if why := self._why_not(e, p, seen, cycle, {}):
                 found[p.job_id] = why
         return found
 
-    def _why_not_now(
-        self, e: Operation, p: Preemption, seen: Job, cycle: CycleContext, counts: Mapping[str, int]
-    ) -> str:
-        """``counts``: earlier preemptions by job_id, as far as they were asked for."""
+    def _why_not(self, e: Operation, p: Preemption, seen: Job, cycle: CycleContext, counts: Mapping[str, int]) -> str:
+        """Why a job may not be made to leave now; ``counts``: earlier preemptions by job_id, as far as asked for."""
         context = PlanningContext(snapshot=cycle.snapshot, config=cycle.config, now=cycle.now, preempted=counts)
         return why_not_now(p, seen, self.lifecycles[type(e)].cause(e), context)
 
     def _over_budget(self, e: Operation, p: Preemption, cycle: CycleContext, unsaved: Callable[[], Usage]) -> str:
-        """Why one more job would exceed what may be taken from jobs in an hour, by what was really taken."""
+        """Why one more job would exceed what may be taken in an hour; ``unsaved``: by steps that are not stored yet."""
         budget = cycle.config.budget
         limited = budget.jobs_per_hour is not None or budget.lost_node_hours_per_hour is not None
         if not limited or not p.state.cancellable or p.eternal or not self.lifecycles[type(e)].cause(e).budgeted:
@@ -264,7 +239,7 @@ class Executor:
         # a suspension, which would only let the job stand still earlier.
         quick = (Action.KILL, Action.SUSPEND) if p.action is Action.SUSPEND else (Action.KILL,)
         open_saves = [o for o in e.preemptions if o.action not in quick and o.state.cancellable and o is not p]
-        asks = p.state is PreemptionState.PLANNED and p.action in CHECKPOINTS
+        asks = p.state is S.PLANNED and p.action in CHECKPOINTS
         common = StepContext(
             latest=latest_of(e, self.config),
             may_ask=asks and self.checkpoints.may_ask(e, p, cycle),
@@ -330,7 +305,7 @@ class Executor:
 
     def _tell_left(self, taken: TakenStep, e: Operation) -> None:
         p = taken.after
-        if p.state is PreemptionState.VACATING and taken.before.state is not PreemptionState.VACATING:
+        if p.state is S.VACATING and taken.before.state is not S.VACATING:
             self.emit(JobLeft(p, p.job.partitions[0] if p.job.partitions else "", e))
 
     def _plan_anew(self, e: O, stuck: Mapping[str, str], cycle: CycleContext) -> O:

@@ -4,16 +4,27 @@ transaction, then acted on.
 Until the batch is stored, nothing of it has happened: it can be dropped as a whole or job by job.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from clearway.config.configuration import Config
+from clearway.estimates.checkpoint_load import (
+    CheckpointLoad,
+    CheckpointWrite,
+    checkpoint_load_of,
+    checkpoint_write_of,
+    latest_of,
+    may_begin,
+)
+from clearway.estimates.history import checkpoint_record
+from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Step
 from clearway.execution.progress import preemption_entered, times, with_preemption
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.operations import O, Preemption, Usage
-from clearway.model.records import NewStep
+from clearway.model.operations import O, Operation, Preemption, Usage
+from clearway.model.records import CheckpointRecord, NewStep
 
 T = TypeVar("T")
 
@@ -30,18 +41,14 @@ class Pace:
     """How many jobs go into one batch of commands, and how many batches into one cycle.
 
     A cycle must stay short: the daemon looks at the cluster and at the stop switch between cycles, and a command may
-    not outlast the lease. And slurmctld has other work: where its answers become slow, it is asked for less at once.
+    not outlast the lease. And where slurmctld's answers become slow, it is asked for less at once.
 
     A batch has as many jobs as fit into what is left of the cycle, by the time that each job of the batches before has
     taken and by what it took to store a batch. Slurm answers before the jobs have ended, and what follows makes it
     slower: so a cycle has at most one and a half times as many jobs as the cycle before, and what is expected of Slurm
-    for each job falls by a third for a batch at most. A cycle is longer than its time only by how much slower Slurm or
-    the database is than it was a moment before. The first cycle is small, as nothing is known yet. However long storing
-    takes, the first batch of a cycle has ``BATCH_S`` for its commands. Commands for operations as a whole, such as a
-    reservation for each of many urgent jobs, are given one by one for ``WHOLE_S``; the first that has any in a cycle
-    is given all that it needs.
-
-    What it has learned may be forgotten. ``monotonic`` counts seconds.
+    for each job falls by a third for a batch at most. The first cycle is small, as nothing is known yet. However long
+    storing takes, the first batch of a cycle has ``BATCH_S`` for its commands. Commands for operations as a whole are
+    given one by one for ``WHOLE_S``; the first that has any in a cycle is given all that it needs.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -70,7 +77,6 @@ class Pace:
         return fits
 
     def put_off(self, cycle: datetime) -> None:
-        """Commands wait for the next cycle."""
         self._turn_to(cycle)
         self._waiting = True
 
@@ -82,14 +88,12 @@ class Pace:
 
     @property
     def size(self) -> int:
-        """Jobs in the next batch."""
         left_s = self._left_s if self._given else max(self._left_s, BATCH_S)
         most = min(MOST_SIZE, self._most - self._given)
         return max(1, most if self._job_s == 0.0 else min(most, int(left_s / self._job_s)))
 
     @property
     def _left_s(self) -> float:
-        """For the commands of another batch in this cycle."""
         return max(0.0, CYCLE_S - self._spent_s - self._store_s)
 
     def in_arrears(self, cycle: datetime) -> bool:
@@ -118,7 +122,6 @@ class Pace:
                 self._store_s = max(0.0, seconds - (self._asked_s - asked_s))
 
     def asking(self, jobs: int, work: Callable[[], T]) -> T:
-        """Give the commands of a batch of so many jobs."""
         size, began = self.size, self._monotonic()
         try:
             return work()
@@ -165,7 +168,6 @@ class JobBatch(Generic[O]):
         self.operation = with_preemption(self.operation, index, after)
 
     def drop_commands(self) -> None:
-        """Without what would be given to Slurm."""
         for each in self.commands:
             self.operation = with_preemption(self.operation, each.index, each.before)
         self.taken = [each for each in self.taken if each.step.command is None]
@@ -182,7 +184,6 @@ class JobBatch(Generic[O]):
         return tuple(found)
 
     def usage(self) -> Usage:
-        """What is taken from jobs by what is not stored yet, for budgets."""
         gone = [
             each.after
             for each in self.taken
@@ -190,3 +191,42 @@ class JobBatch(Generic[O]):
         ]
         lost = (p.predicted_lost_node_s if p.actual_lost_node_s is None else p.actual_lost_node_s for p in gone)
         return Usage(len(gone), sum(lost))
+
+
+class CheckpointTurns:
+    """``others`` are the other operations under way; an answer holds while none of them has changed."""
+
+    def __init__(self, config: Config) -> None:
+        self._execution, self._costs = config.execution, config.costs
+        # Each step makes another operation.
+        self._known: tuple[Operation, Sequence[Operation], CheckpointLoad] | None = None
+
+    def may_ask(self, e: Operation, p: Preemption, cycle: CycleContext) -> bool:
+        """Whether this checkpoint is the next over all operations, and the file system has room for it."""
+        write = self._write(e, p, cycle.snapshot)
+        if write is None or write.own_pace:
+            return True  # its claim is gone, or it saves itself at its own pace
+        if self._known is None or self._known[0] is not e or self._known[1] is not cycle.others:
+            load = checkpoint_load_of(
+                (e, *cycle.others),
+                lambda each, own: self._write(each, own, cycle.snapshot),
+                lambda each, own: each.its_turn(own),
+                lambda each: each is e,
+                cycle.now,
+            )
+            self._known = (e, cycle.others, load)
+        bandwidth = self._execution.checkpoint_bandwidth_mib_s or self._costs.file_system_mib_s
+        return may_begin(write, self._known[2], self._execution.concurrent_checkpoints, bandwidth)
+
+    def _write(self, e: Operation, p: Preemption, snapshot: ClusterSnapshot) -> CheckpointWrite | None:
+        return checkpoint_write_of(e, p, snapshot, self._costs, self._execution)
+
+    def records(
+        self, before: Operation, after: Operation, snapshot: ClusterSnapshot | None, now: datetime
+    ) -> Iterator[CheckpointRecord]:
+        now_by_id, latest = {p.job_id: p for p in after.preemptions}, latest_of(before, self._execution)
+        for p in before.preemptions:
+            seen, then = snapshot.job_by_id.get(p.job_id) if snapshot else None, now_by_id.get(p.job_id, p)
+            record = checkpoint_record(before, p, then, seen, now, latest=latest, costs=self._costs)
+            if record is not None:
+                yield record

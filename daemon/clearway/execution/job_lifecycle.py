@@ -27,11 +27,11 @@ _SECOND = timedelta(seconds=1)
 
 
 class Command(StrEnum):
-    """What the executor gives to Slurm; also the ``kind`` of the stored step."""
+    """What the executor gives to Slurm; also the ``kind`` of the stored step. Of jobs named as in ``JobChange``."""
 
     ASK_CHECKPOINT = "ask_checkpoint"
     REQUEUE = "requeue"
-    CANCEL_JOB = "cancel_job"
+    CANCEL = "cancel_job"
     SUSPEND = "suspend"
     RESUME = "resume"
     START_NOW = "start_now"
@@ -48,7 +48,7 @@ class Command(StrEnum):
 
 
 # They end or disturb the run of a job: the guards that protect jobs are asked again before each of them.
-HARMFUL = frozenset({Command.ASK_CHECKPOINT, Command.REQUEUE, Command.CANCEL_JOB, Command.SUSPEND})
+HARMFUL = frozenset({Command.ASK_CHECKPOINT, Command.REQUEUE, Command.CANCEL, Command.SUSPEND})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,6 @@ class _Case:
 
     @property
     def left(self) -> bool:
-        """Whether it is not in its run any more."""
         return self.job.state in (JobState.COMPLETING, JobState.PENDING) or self.job.run != self.p.job.run
 
     @property
@@ -113,15 +112,12 @@ class _Case:
 
     def leave(self, note: str = "") -> Step:
         """A job that was made requeueable meanwhile is not cancelled."""
-        command = Command.REQUEUE if self.job.can_be_requeued else Command.CANCEL_JOB
+        command = Command.REQUEUE if self.job.can_be_requeued else Command.CANCEL
         return Step(S.VACATING, Command.SUSPEND if self.p.action is Action.SUSPEND else command, note=note)
 
 
 def next_step(p: Preemption, seen: Job | None, now: datetime, context: StepContext) -> Step | None:
-    """The next row for one preemptee; None: wait for another snapshot.
-
-    ``seen`` is the job in a snapshot taken after the last command; None when Slurm has forgotten it.
-    """
+    """The next row; None: wait. ``seen``: in a snapshot taken after the last command; None: Slurm has forgotten it."""
     if p.state.terminal:
         return None
     if seen is None or seen.state is JobState.ENDED:

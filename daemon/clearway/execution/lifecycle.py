@@ -4,7 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
@@ -13,7 +13,7 @@ from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Command, S, StepContext, still_first
 from clearway.model.cluster import ClusterSnapshot, Reservation
 from clearway.model.errors import SlurmError
-from clearway.model.operations import EmptiesNodes, EvictionState, Operation, Preemption
+from clearway.model.operations import EmptiesNodes, Eviction, EvictionState, Operation, Preemption
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import OperationPlan
 from clearway.model.problem import Action
@@ -37,8 +37,6 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a command of an operation as a whole is about."""
-
     job_ids: tuple[str, ...] = ()  # that are attached or detached
     nodes: tuple[str, ...] = ()  # that are drained or brought back
     reason: str = ""  # of these nodes
@@ -83,7 +81,6 @@ def call_off(e: Operation, outcome: Outcome) -> Phase:
 
 
 def undo(code: OutcomeCode, why: str) -> Phase:
-    """The row of an operation that is under way and cannot be carried on."""
     return Phase(E.CANCELLING, outcome=Outcome(code, why))
 
 
@@ -96,18 +93,13 @@ def placement_phase(e: Operation, placement: Reservation | None) -> Phase | None
 
 
 def watch_is_over(e: Operation, now: datetime, watch_return_s: float) -> bool:
-    """Whether the return of its preemptees has been watched for long enough."""
     return e.state in (E.RETURNING, E.CANCELLING) and now - e.state_since >= timedelta(seconds=watch_return_s)
 
 
 def close_phase(
     e: Operation, now: datetime, watch_return_s: float, snapshot: ClusterSnapshot | None = None
 ) -> Phase | None:
-    """The rows of an operation with nothing of its own left on the cluster: its preemptees return.
-
-    What was done to them that does not pass by itself is taken back first: a suspension, and, for operations that give
-    it and so tell the ``snapshot``, the first place in the queue.
-    """
+    """Of an operation that holds nothing any more: its preemptees return. ``snapshot``: where it gives first places."""
     if e.state is E.STARTED:
         return Phase(E.RETURNING)
     open_ones = [p for p in e.preemptions if not p.state.terminal]
@@ -148,17 +140,14 @@ def drain_number(reason: str) -> int | None:
 
 
 def nodes_held(e: EmptiesNodes, snapshot: ClusterSnapshot) -> tuple[str, ...]:
-    """Which of its nodes this very operation has drained."""
     reason = hold_reason(e)
     nodes = [snapshot.node_by_name[name] for name in e.order.nodes if name in snapshot.node_by_name]
     return tuple(node.name for node in nodes if node.drained and node.reason == reason)
 
 
 def nodes_with_other_reasons(e: EmptiesNodes, snapshot: ClusterSnapshot) -> tuple[str, ...]:
-    """Which of its nodes have a Reason that is not this operation's."""
-    reason = hold_reason(e)
-    nodes = [snapshot.node_by_name[name] for name in e.order.nodes if name in snapshot.node_by_name]
-    return tuple(node.name for node in nodes if node.reason and node.reason != reason)
+    reasons = {name: snapshot.node_by_name[name].reason for name in e.order.nodes if name in snapshot.node_by_name}
+    return tuple(name for name, reason in reasons.items() if reason and reason != hold_reason(e))
 
 
 def not_ours_to_drain(nodes: Iterable[str], snapshot: ClusterSnapshot) -> str:
@@ -168,15 +157,71 @@ def not_ours_to_drain(nodes: Iterable[str], snapshot: ClusterSnapshot) -> str:
 
 
 class NodesLifecycle(Lifecycle[N_contra]):
-    """What the lifecycles share whose operations hold nodes."""
-
     def target(self, e: N_contra, command: Command, snapshot: ClusterSnapshot) -> Target:
         """Of its nodes those that are not so already."""
         ours = nodes_held(e, snapshot)
         missing = tuple(name for name in e.order.nodes if name not in ours)
         return Target(nodes=ours if command is Command.UNDRAIN else missing, reason=hold_reason(e))
 
+    def step_context(self, e: N_contra, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:  # noqa: ARG002
+        """Jobs go to the head of the queue until they run again."""
+        over = watch_is_over(e, cycle.now, cycle.config.execution.watch_return)
+        return replace(common, first=not over, unwatched=over)
+
     def refused(self, e: N_contra, command: Command, error: SlurmError) -> Phase | None:  # noqa: ARG002
         if e.state is not E.PLACING or error.retryable:
             return None
         return call_off(e, Outcome(OutcomeCode.NODES_REFUSED, f"The nodes cannot be taken: {error}"))
+
+
+PREFIX = "clearway_"
+FLAGS = ("FLEX", "IGNORE_JOBS")
+_NAME = re.compile(PREFIX + r"(\d+)(?:_[0-9a-f]+)?", re.ASCII)
+
+
+def placement_name(operation: Operation) -> str:
+    """With its mark: no other database gives the same name, and no user can guess it beforehand."""
+    return f"{PREFIX}{operation.eviction_id}" + (f"_{operation.mark}" if operation.mark else "")
+
+
+def is_placement(reservation: Reservation) -> bool:
+    """Whether a reservation is one of Clearway's: by name, and by flags that are never set by accident."""
+    return placement_number(reservation.name) is not None and set(FLAGS) <= set(reservation.flags)
+
+
+def placement_number(name: str) -> int | None:
+    """The operation that a placement of this name is for, in the database that made it; None for other names."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
+def placement_ends(operation: Operation, grace: timedelta) -> datetime:
+    """After the deadline, or after the planned delay where the deadline had passed when the plan was made."""
+    return operation.plan.due + grace
+
+
+def placement_until(operation: Operation, now: datetime, grace: timedelta) -> datetime:
+    if operation.window is not None:
+        return operation.window[1]
+    if operation.state.before_start:
+        return placement_ends(operation, grace)
+    return max(now, operation.runs_until or now) + grace
+
+
+def placement(operation: Operation, now: datetime, grace: timedelta) -> Reservation:
+    """The Slurm reservation that keeps freed nodes for the preemptor, or targets for jobs that move.
+
+    It holds the preemptor's licenses too. IGNORE_JOBS lets it be made over busy nodes. FLEX lets the preemptor run on
+    when it ends: without it Slurm kills a job with its reservation. Its end is bounded, so nothing stays behind if the
+    daemon never returns. Over the nodes of suspended jobs it stays until they run again (docs/decisions/0015), and is
+    extended while the daemon lives. That of a promise begins at the promised time and ends with it.
+    """
+    return Reservation(
+        name=operation.placement,
+        nodes=operation.held_nodes,
+        start_time=now if operation.window is None else max(now, operation.window[0]),
+        end_time=placement_until(operation, now, grace),
+        users=operation.placement_users,
+        flags=FLAGS,
+        licenses=operation.plan.preemptor.licenses if isinstance(operation, Eviction) else "",
+    )

@@ -35,24 +35,12 @@ class Outbox(Protocol):
         """There is something to tell."""
 
 
-class NoOutbox:
-    """Where nothing is told: programs that are no daemon, and tests."""
-
-    def notices(self, *_: object) -> tuple[Notice, ...]:
-        return ()
-
-    def stored(self) -> None: ...
-
-
 class OpenOperations:
-    """A copy of the store's open operations, and of what they have cost.
+    """A copy of the store's open operations, and of what they have cost. A write that fails leaves it alone."""
 
-    The store is written first: a write that fails leaves the copy alone.
-    """
-
-    def __init__(self, store: Store, outbox: Outbox | None = None) -> None:
+    def __init__(self, store: Store, outbox: Outbox) -> None:
         self._store = store
-        self._outbox = outbox or NoOutbox()
+        self._outbox = outbox
         self._now: datetime | None = None  # of this cycle
         self._open: dict[int, Operation] = {}
         self._rolling: dict[int, RollingDrain] = {}
@@ -61,15 +49,11 @@ class OpenOperations:
         self._counts: dict[str, int] = {}  # as far as they were asked for in this cycle
 
     def refresh(self, now: datetime, *names: str) -> CycleState:
-        """Read all of them again, with the small values of these names; the first thing that a cycle does.
-
-        Raises ``StoreError`` when the database cannot be read; the copy is as before.
-        """
+        """Read all of them again, with the small values of these names; a ``StoreError`` leaves the copy as it was."""
         state = self._store.cycle_state(now - _HOUR, names)
-        self._now = now
+        self._now, self._usage, self._counts = now, (now, state.usage), {}
         self._open = {operation.eviction_id: operation for operation in state.operations}
         self._rolling = {rolling.rolling_id: rolling for rolling in state.rolling_drains}
-        self._usage, self._counts = (now, state.usage), {}
         return state
 
     def all(self) -> tuple[Operation, ...]:
@@ -77,7 +61,6 @@ class OpenOperations:
         return tuple(self._open.values())
 
     def others(self, operation: Operation) -> tuple[Operation, ...]:
-        """All but this one, by id."""
         return tuple(each for each in self._open.values() if each.eviction_id != operation.eviction_id)
 
     def by_preemptor(self) -> dict[str, Eviction]:
@@ -86,23 +69,18 @@ class OpenOperations:
         Of an array those tasks that still wait when others have started are planned for anew, as is a job whose nodes
         were lost once an operator has looked: until then nothing is planned.
         """
-        evictions = (
-            each
-            for each in self._open.values()
-            if isinstance(each, Eviction) and each.outcome_code is not OutcomeCode.NODES_LOST
-        )
+        gone = (EvictionState.STARTED, EvictionState.RETURNING)
         return {
             each.preemptor.job_id: each
-            for each in evictions
-            if each.preemptor.pending_tasks == 1 or each.state not in (EvictionState.STARTED, EvictionState.RETURNING)
+            for each in self._open.values()
+            if isinstance(each, Eviction)
+            and each.outcome_code is not OutcomeCode.NODES_LOST
+            and (each.preemptor.pending_tasks == 1 or each.state not in gone)
         }
 
     def of_request(self, kind: type[Ordered], request_id: int) -> Ordered | None:
-        """The one of this type that the request has led to."""
-        for operation in self._open.values():
-            if isinstance(operation, kind) and operation.order.request_id == request_id:
-                return operation
-        return None
+        ordered = (each for each in self._open.values() if isinstance(each, kind))
+        return next((each for each in ordered if each.order.request_id == request_id), None)
 
     def get(self, operation_id: int) -> Operation:
         """An open one from the copy, an ended one from the store; raises ``UnknownEvictionError``."""
@@ -110,17 +88,13 @@ class OpenOperations:
         return self._store.eviction(operation_id) if known is None else known
 
     def find(self, operation_id: int) -> Operation | None:
-        """As ``get``; None where this database has no such operation."""
         try:
             return self.get(operation_id)
         except UnknownEvictionError:
             return None
 
     def create(self, operation: O, judge: Callable[[Usage], O] | None = None) -> O:
-        """Store a new one; returns it with its id, which is greater than all before.
-
-        ``judge`` says how, by what was taken from jobs within the hour and what is intended: see ``Judgement``.
-        """
+        """Store a new one; returns it with its id, greater than all before. ``judge``: see ``Judgement``."""
         judgement = None if judge is None else Judgement(operation.created_at - _HOUR, judge)
         told: list[Notice] = []
 
@@ -137,10 +111,7 @@ class OpenOperations:
     def save(
         self, operation: Operation, given: AbstractSet[str] = frozenset(), log: StepLog | None = None
     ) -> tuple[int, ...]:
-        """Store where it stands now, and what must be told of it.
-
-        ``given``: see ``Outbox``; ``log`` and what is returned: see ``Store.save_eviction``.
-        """
+        """``given``: see ``Outbox``; ``log`` and what is returned: see ``Store.save_eviction``."""
         before, now = self._open.get(operation.eviction_id), self._now or operation.state_since
         notices = self._outbox.notices(before, operation, given, now)
         begun = self._store.save_eviction(operation, notices, log)
@@ -162,17 +133,14 @@ class OpenOperations:
             self._open[operation.eviction_id] = operation
 
     def rolling_drains(self) -> tuple[RollingDrain, ...]:
-        """Those that are not in a terminal state, by id."""
         return tuple(self._rolling.values())
 
     def create_rolling_drain(self, rolling: RollingDrain) -> RollingDrain:
-        """Store a new one; returns it with its id."""
         created = self._store.create_rolling_drain(rolling)
         self._rolling[created.rolling_id] = created
         return created
 
     def save_rolling_drain(self, rolling: RollingDrain) -> None:
-        """Store how far it has come."""
         self._store.save_rolling_drain(rolling)
         if rolling.state.terminal:
             self._rolling.pop(rolling.rolling_id, None)
@@ -196,10 +164,7 @@ class OpenOperations:
         return self._takings[1]
 
     def preemption_counts(self, job_ids: Iterable[str]) -> Mapping[str, int]:
-        """How often each of these jobs was preempted before this cycle; jobs that never were are absent.
-
-        Each job is looked for once in a cycle.
-        """
+        """How often each was preempted before this cycle, if at all; each is looked for once a cycle."""
         asked = set(job_ids)
         if unknown := asked - self._counts.keys():
             self._counts |= dict.fromkeys(unknown, 0) | self._store.preemption_counts(unknown)
@@ -207,10 +172,7 @@ class OpenOperations:
 
 
 def over_budget(jobs: int, lost_node_s: float, usage: Usage, budget: BudgetConfig) -> str:
-    """Why so many more jobs, or so much more lost work (node-seconds), would exceed it; empty where they do not.
-
-    What is intended counts as though it were done.
-    """
+    """Why so many more jobs, or so much lost work, would exceed it, with what is intended; empty where they do not."""
     jobs += usage.jobs + usage.intended_jobs
     if budget.jobs_per_hour is not None and jobs > budget.jobs_per_hour:
         beside = f" ({usage.intended_jobs} of them for what is under way)" if usage.intended_jobs else ""

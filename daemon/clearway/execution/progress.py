@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 from clearway.config.configuration import Mode
 from clearway.execution.job_lifecycle import Command, Step
-from clearway.execution.lifecycle import Phase
-from clearway.execution.placement import placement_name
+from clearway.execution.lifecycle import Phase, placement_name
 from clearway.model.claims import last_checkpoint, read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.errors import TransitionError
@@ -91,23 +90,20 @@ OPERATIONS: Mapping[OperationKind, Table[E]] = {
     },
 }
 
+_OF_ITSELF = {
+    P.VACATED: "requeued by another hand",
+    P.RETURNED: "runs again: requeued by another hand",
+    P.ENDED: "over by itself",
+    P.SPARED: "not needed any more",
+}
 PREEMPTIONS: Table[P] = {
-    P.PLANNED: {
-        P.CHECKPOINTING: "asked to save itself, or waited for",
-        P.VACATING: "requeued, cancelled or suspended",
-        P.VACATED: "requeued by another hand",
-        P.RETURNED: "runs again: requeued by another hand",
-        P.ENDED: "over by itself",
-        P.SPARED: "not needed any more",
-    },
+    P.PLANNED: {P.CHECKPOINTING: "asked to save itself, or waited for", P.VACATING: "requeued, cancelled or suspended"}
+    | _OF_ITSELF,
     P.CHECKPOINTING: {
         P.PLANNED: "planned anew with another action",
         P.VACATING: "saved: requeued, or has requeued itself",
-        P.VACATED: "requeued by another hand",
-        P.RETURNED: "runs again: requeued by another hand",
-        P.ENDED: "over by itself",
-        P.SPARED: "not needed any more",
-    },
+    }
+    | _OF_ITSELF,
     P.VACATING: {
         P.SUSPENDED: "seen suspended",
         P.VACATED: "seen in the queue",
@@ -136,8 +132,7 @@ def entered(operation: O, state: E, now: datetime, **changes: Any) -> O:
 
 def superseded(operation: O, why: str, now: datetime) -> O:
     """As an operation ends that was never carried out: ``why``, half a sentence."""
-    ended = entered(operation, E.SUPERSEDED, now, finished_at=now)
-    return ended.told(Outcome(OutcomeCode.SUPERSEDED, why))
+    return entered(operation, E.SUPERSEDED, now, finished_at=now).told(Outcome(OutcomeCode.SUPERSEDED, why))
 
 
 def preemption_entered(before: Preemption, state: P, now: datetime, **changes: Any) -> Preemption:
@@ -185,7 +180,6 @@ def fresh_operation(
     eviction_id: int = 0,
     outcome: Outcome | None = None,
 ) -> O:
-    """The operation of a fresh plan, of which nothing is done yet."""
     made = kind(
         eviction_id=eviction_id,
         mode=mode,
@@ -199,7 +193,6 @@ def fresh_operation(
 
 
 def with_phase(e: O, phase: Phase, now: datetime, snapshot: ClusterSnapshot | None) -> O:
-    """The operation as a row of its table leaves it."""
     if phase.state is not e.state:
         e = entered(e, phase.state, now)
     if phase.command is Command.CREATE_PLACEMENT and not e.placement:
@@ -286,10 +279,7 @@ def _boots(node: Node, e: Eviction, now: datetime) -> bool:
 
 
 def lost_nodes(e: Eviction, snapshot: ClusterSnapshot, others: Iterable[Operation]) -> dict[str, str]:
-    """Placement nodes that will not become free by this plan: they failed, or a foreign job is on them.
-
-    A job that leaves for one of the ``others`` under way is none: its nodes may be shared out among several evictions.
-    """
+    """Placement nodes that will not become free: they failed, or a job is on them that leaves for nothing else."""
     leaving = {p.job_id for p in e.preemptions if p.state is not P.SPARED}
     expected = {*leaving, *e.plan.staying, e.preemptor.job_id}
     lost: dict[str, str] = {}
@@ -304,6 +294,5 @@ def lost_nodes(e: Eviction, snapshot: ClusterSnapshot, others: Iterable[Operatio
 
 
 def _stays_on(job: Job, e: Eviction) -> bool:
-    """Whether a job on a node of the placement will be in the way of the job that it is for."""
     inside = job.reservation == e.placement and e.is_for(job)
     return not inside and job.state is not JobState.COMPLETING

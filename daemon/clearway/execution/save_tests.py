@@ -17,7 +17,7 @@ from clearway.eligibility.options import options_for, why_not_saved
 from clearway.eligibility.under_way import under_way_by
 from clearway.execution.commands import ask_to_save
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
-from clearway.execution.gate import Gate
+from clearway.execution.restraints import Gate
 from clearway.model.claims import (
     CheckpointHow,
     Claims,
@@ -43,8 +43,6 @@ _LONGEST = timedelta(hours=1)
 
 
 class SaveTestRequest(BaseModel):
-    """The document of a request for a test."""
-
     model_config = ConfigDict(extra="forbid", strict=True)
 
     job_id: str = Field(max_length=20, pattern=r"^[0-9]+$")
@@ -109,11 +107,6 @@ def begun(job: Job, request_id: int, actor: str, context: PlanningContext) -> Sa
     )
 
 
-def needs_signal(job: Job) -> bool:
-    claims = saves(job)
-    return claims is not None and claims.checkpoint is CheckpointHow.SIGNAL
-
-
 def looked_at(test: SaveTest, seen: Job | None, now: datetime) -> SaveTest:
     """The test by what the job says now; ``seen`` None: Slurm knows it no more."""
     gone = (JobState.PENDING, JobState.COMPLETING, JobState.ENDED)
@@ -133,9 +126,8 @@ def looked_at(test: SaveTest, seen: Job | None, now: datetime) -> SaveTest:
     if not test.asked:
         why = f"it is not known whether job {test.job.display_id} was asked; nothing came within {within}"
         return ended(test, SaveTestEnd.NOT_ASKED, why, now)
-    expected = format_duration(test.expected_s)
-    why = f"job {test.job.display_id} has not saved itself within {within}; an eviction would expect {expected}"
-    return ended(test, SaveTestEnd.LATE, why, now)
+    why = f"not saved itself within {within}; an eviction would expect {format_duration(test.expected_s)}"
+    return ended(test, SaveTestEnd.LATE, f"job {test.job.display_id} has {why}", now)
 
 
 def _saved(test: SaveTest, claims: Claims, now: datetime) -> SaveTest:
@@ -147,13 +139,10 @@ def _saved(test: SaveTest, claims: Claims, now: datetime) -> SaveTest:
     size = "" if claims.size_mib is None else f", {claims.size_mib:,} MiB"
     number = "" if claims.generation is None else f", generation {claims.generation}"
     sentence = f"job {test.job.display_id} saved itself in {format_duration(took_s)}{size}{number}; {restart}"
-    return replace(
-        ended(test, SaveTestEnd.SAVED, sentence, now),
-        took_s=took_s,
-        size_mib=claims.size_mib,
-        generation=claims.generation,
-        restartable=restartable,
+    saved = replace(
+        test, took_s=took_s, size_mib=claims.size_mib, generation=claims.generation, restartable=restartable
     )
+    return ended(saved, SaveTestEnd.SAVED, sentence, now)
 
 
 def _restart(claims: Claims) -> tuple[bool | None, str]:
@@ -171,11 +160,7 @@ def ended(test: SaveTest, end: SaveTestEnd, sentence: str, now: datetime) -> Sav
 
 @dataclass(frozen=True, slots=True)
 class SaveTestController:
-    """Carries requests out: one stays open, and is looked at in each cycle, until its test has ended.
-
-    The intent is stored before the signal. A daemon that died in between does not ask again: it waits for the job's
-    word.
-    """
+    """A request stays open until its test has ended. After a crash the job is not asked again."""
 
     backend: SlurmBackend
     store: Store
@@ -183,11 +168,7 @@ class SaveTestController:
     gate: Gate
 
     def carry_on(self, request: OperatorRequest, wish: SaveTestRequest, context: CycleContext) -> Answer | None:
-        """What has come of it; None while the job has not answered.
-
-        Raises:
-            RequestError: it is refused; the job was not asked.
-        """
+        """What has come of it; None while the job has not answered. Raises ``RequestError``: it was not asked."""
         test = self.store.save_test(request.request_id)
         if test is None:
             test = self._begin(request, wish, context)
@@ -215,20 +196,19 @@ class SaveTestController:
             raise RequestError(why)
         test = begun(job, request.request_id, request.actor, planning)
         self.store.create_save_test(test)
-        test = self._ask(test, context)
-        self.store.keep_save_test(test)
-        return test
+        asked = self._ask(test, context)
+        self.store.keep_save_test(asked)
+        return asked
 
     def _ask(self, test: SaveTest, context: CycleContext) -> SaveTest:
-        if not needs_signal(test.job):
-            return replace(test, asked=True)
-        error = ask_to_save(self.backend, (test.job,)).get(test.job.job_id)
+        claims = saves(test.job)
+        needs_signal = claims is not None and claims.checkpoint is CheckpointHow.SIGNAL
+        error = ask_to_save(self.backend, (test.job,)).get(test.job.job_id) if needs_signal else None
         if error is None:
             return replace(test, asked=True)
         if error.retryable and not isinstance(error, HaltedError):
             return test  # whether Slurm acted is not known
-        why = f"job {test.job.display_id} was not asked: {error}"
-        return ended(test, SaveTestEnd.NOT_ASKED, why, context.now)
+        return ended(test, SaveTestEnd.NOT_ASKED, f"job {test.job.display_id} was not asked: {error}", context.now)
 
     def _look(self, test: SaveTest, context: CycleContext) -> SaveTest:
         snapshot, job_id = context.snapshot, test.job.job_id

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Protocol
 
 from clearway.config.notify import NotifyConfig
-from clearway.execution.user_pauses import EVERYBODY, UserPause
+from clearway.execution.restraints import EVERYBODY, UserPause
 from clearway.model.clock import Clock
 from clearway.model.errors import ClearwayError, CycleEndedError, HaltedError, LeaseLostError
 from clearway.model.notice import ABOUT_JOBS, Channel, Notice, NoticeKind, Waiting

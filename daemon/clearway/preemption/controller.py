@@ -18,8 +18,7 @@ from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import FIRST_STATE, fresh_operation
-from clearway.execution.quarantine import Quarantine
-from clearway.execution.user_pauses import Suppression, UserPauses
+from clearway.execution.restraints import Quarantine, Suppression, UserPauses
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot, Job
 from clearway.model.events import Emit, PlanMade
@@ -245,7 +244,7 @@ class PreemptionController:
             waiting = [preemptor for preemptor, _ in unit]
             late = time.left_s() <= (1 - _OTHERS_IN) * time.limit_s
             if stored and late and self.clock.monotonic() - began_s >= _STORES_IN * time.limit_s:
-                self.executor.put_off(context.now)  # those before it do not depend on it
+                self.executor.pace.put_off(context.now)  # those before it do not depend on it
                 told += self._missed(waiting, LATER)
                 continue
             store = partial(self._store_unit, unit, planning, context, None if changed else look)
@@ -326,7 +325,7 @@ class PreemptionController:
         for unit in reversed(stored):
             at_once = unit.seen is not None and (not begun or time.left_s() > (1 - _OTHERS_IN) * time.limit_s)
             if unit.seen is not None and not at_once:
-                self.executor.put_off(context.now)
+                self.executor.pace.put_off(context.now)
             for preemptor, planned in unit.evictions:
                 eviction = planned
                 if at_once and unit.seen is not None:

@@ -13,11 +13,20 @@ from datetime import datetime, timedelta
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Cause, Purpose
 from clearway.eligibility.under_way import under_way_for_replan
-from clearway.execution.cycle_context import CycleContext, PlanningBasis
+from clearway.execution.cycle_context import UNDER_WAY, CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
-from clearway.execution.lifecycle import E, Lifecycle, Phase, Target, call_off, close_phase, placement_phase, undo
-from clearway.execution.placement import placement, placement_ends
-from clearway.execution.planning_time import UNDER_WAY
+from clearway.execution.lifecycle import (
+    E,
+    Lifecycle,
+    Phase,
+    Target,
+    call_off,
+    close_phase,
+    placement,
+    placement_ends,
+    placement_phase,
+    undo,
+)
 from clearway.execution.progress import lost_nodes
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Reservation
 from clearway.model.errors import SlurmError

@@ -18,7 +18,7 @@ from functools import partial
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
-from clearway.execution.quarantine import Quarantine
+from clearway.execution.restraints import Quarantine
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.report import Subject
 from clearway.preemption.batch import Answers, SolveAlone, under_way_beside

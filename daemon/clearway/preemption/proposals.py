@@ -14,12 +14,11 @@ from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay, promised_by, under_way_by
 from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s, latest_of
 from clearway.estimates.costs import TIME_LIMIT_SLACK_S
-from clearway.execution.cycle_context import CycleContext, PlanningBasis
+from clearway.execution.cycle_context import UNDER_WAY, CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.planning_time import UNDER_WAY
 from clearway.execution.progress import entered, planned_preemptions
-from clearway.execution.user_pauses import UserPauses
+from clearway.execution.restraints import UserPauses
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.operations import Eviction, EvictionState, Operation, Usage
 from clearway.model.plan import Plan, Preemptor

@@ -48,16 +48,10 @@ _RULE_PARTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarContents:
-    """``wanted``: what is asked for, by key. ``unclear``: UIDs of events that could not be read, in part or at all.
-
-    ``uids`` are those of all events, past ones and cancelled ones included; ``versions`` those of events that say one,
-    by key.
-    """
-
-    wanted: Mapping[str, PromiseRequest]
-    unclear: frozenset[str] = frozenset()
-    uids: frozenset[str] = frozenset()
-    versions: Mapping[str, Version] = field(default_factory=dict)
+    wanted: Mapping[str, PromiseRequest]  # what is asked for, by key
+    unclear: frozenset[str] = frozenset()  # UIDs of events that could not be read, in part or at all
+    uids: frozenset[str] = frozenset()  # of all events, past ones and cancelled ones included
+    versions: Mapping[str, Version] = field(default_factory=dict)  # of events that say one, by key
     complaints: tuple[str, ...] = ()  # one line each
 
 
@@ -70,13 +64,13 @@ def read_calendar(text: str, now: datetime, ahead_s: float) -> CalendarContents:
     reader = _Reader(now=now, until=now + timedelta(seconds=ahead_s))
     for event in _events(text):
         reader.take(event)
-    clear = {key: wish for key, wish in reader.wanted.items() if uid_of(key) not in reader.unclear}
+    untold = [f"{reader.untold:,} more events are not understood"] if reader.untold else []
     return CalendarContents(
-        wanted=clear,
+        wanted={key: wish for key, wish in reader.wanted.items() if uid_of(key) not in reader.unclear},
         unclear=frozenset(reader.unclear),
         uids=frozenset(map(uid_of, reader.seen)) | reader.unclear,
         versions=reader.versions,
-        complaints=reader.told(),
+        complaints=(*reader.complaints, *untold),
     )
 
 
@@ -120,18 +114,11 @@ class _Reader:
         except (_Unclear, DrainError) as error:
             if named:
                 self.unclear.add(uid)
-            name = printable(f"{event.get('SUMMARY') or ''}"[:60]) or "without a summary"
-            self._complain(f"event {name} (UID {printable(uid[:60])}): {error}")
-
-    def _complain(self, text: str) -> None:
-        if len(self.complaints) < _MOST_COMPLAINTS:
-            self.complaints.append(text[:_LONGEST_COMPLAINT])
-        else:
-            self.untold += 1
-
-    def told(self) -> tuple[str, ...]:
-        rest = (f"{self.untold:,} more events are not understood",) if self.untold else ()
-        return (*self.complaints, *rest)
+            if len(self.complaints) < _MOST_COMPLAINTS:
+                name = printable(f"{event.get('SUMMARY') or ''}"[:60]) or "without a summary"
+                self.complaints.append(f"event {name} (UID {printable(uid[:60])}): {error}"[:_LONGEST_COMPLAINT])
+            else:
+                self.untold += 1
 
     def _take(self, event: _Event, uid: str) -> None:
         if not uid:
@@ -140,7 +127,7 @@ class _Reader:
             what, why = event.errors[0]
             raise _Unclear(printable(f"{what}: {why}".replace("\n", " "))[:200])
         begin = _start(event)
-        override = _time(event, "RECURRENCE-ID", begin)
+        override = _replaced(event, begin)
         own = _key(uid, override) if override else uid
         if own in self.seen:
             raise _Unclear("there is another event of its UID")
@@ -167,8 +154,9 @@ class _Reader:
             said = said or _said(str(event.get("DESCRIPTION") or ""))
             self.wanted[key] = _wish(event, said, start, end)
             if len(self.wanted) > MOST_PROMISES:
-                most = f"more than {MOST_PROMISES:,} promises"
-                raise ConfigError(f"it asks for {most}: look less far ahead, or have fewer events")
+                raise ConfigError(
+                    f"it asks for more than {MOST_PROMISES:,} promises: look less far ahead, or have fewer events"
+                )
 
     def _repeated(self, event: _Event, begin: datetime) -> list[datetime]:
         """The times within what is looked at, and a promise's longest duration before."""
@@ -189,9 +177,8 @@ class _Reader:
                 raise _Unclear("its rule holds at no time")
             found |= by_rule or set()
         left_out = {_aware(each, begin).astimezone(UTC) for each in _listed(event, "EXDATE")}
-        return [
-            each for each in sorted(found) if earliest <= each <= self.until and each.astimezone(UTC) not in left_out
-        ]
+        in_time = [each for each in sorted(found) if earliest <= each <= self.until]
+        return [each for each in in_time if each.astimezone(UTC) not in left_out]
 
 
 def _by_rule(rule: Any, begin: datetime, earliest: datetime, until: datetime) -> set[datetime] | None:
@@ -241,12 +228,13 @@ def _start(event: _Event) -> datetime:
     return _zoned(given)
 
 
-def _time(event: _Event, name: str, begin: datetime) -> datetime | None:
-    given = event.get(name)
+def _replaced(event: _Event, begin: datetime) -> datetime | None:
+    """The time of another event that this one is for."""
+    given = event.get("RECURRENCE-ID")
     if given is None:
         return None
     if isinstance(given, list) or given.params.get("RANGE"):
-        raise _Unclear(f"its {name} is for more than one time")
+        raise _Unclear("its RECURRENCE-ID is for more than one time")
     return _zoned(given) if isinstance(given.dt, datetime) and given.dt.tzinfo else _aware(given.dt, begin)
 
 
@@ -314,7 +302,7 @@ def _wish(event: _Event, said: Mapping[str, str], start: datetime, end: datetime
         partition=said.get("partition", ""),
         at=at,
         duration_s=(until - at).total_seconds(),
-        users=_names(said.get("users", "")),
+        users=tuple(name for name in re.split(r"[\s,;]+", said.get("users", "")) if name),
         reason=(reason if reason.isprintable() else ascii(reason))[:120],
     )
 
@@ -330,7 +318,3 @@ def _said(description: str) -> dict[str, str]:
                 raise _Unclear(f"its description says {name} twice")
             said[name] = found[2]
     return said
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name for name in re.split(r"[\s,;]+", text) if name)

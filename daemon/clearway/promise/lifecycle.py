@@ -11,15 +11,12 @@ Where nodes are not free at the promised time, that is told, and room is made on
 
 Model of its plans: a promise is a preemptor that is known before. It asks for so many whole nodes of a partition, its
 deadline is the promised time, and its time limit is how long they are promised for. So it is the eviction problem, and
-the same rules say which jobs may leave. No job waits, so the cheapest point of the curve is taken, and not the
-earliest.
-
-Jobs that their time limits end by the promised time count as gone, as Slurm counts them for its reservations. Slurm
-ends them up to a minute late.
+the same rules say which jobs may leave. No job waits, so the cheapest point of the curve is taken, not the earliest.
+Jobs that their time limits end by the promised time count as gone, as Slurm counts them for its reservations.
 
 Jobs are asked at ``asks_at``: the promised time less what Slurm needs to empty nodes, the time of all their checkpoints
 one after another, and some spare. Until then the plan only says which nodes are held; then it is made anew, as jobs
-may have ended before their limits. Where fewer jobs have to leave by then, they are asked later still.
+may have ended before their limits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,10 +28,9 @@ from clearway.config.configuration import Config, Mode
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Cause, Purpose
 from clearway.eligibility.under_way import UnderWay, under_way_by, under_way_for_replan
-from clearway.execution.cycle_context import CycleContext, PlanningBasis
+from clearway.execution.cycle_context import UNDER_WAY, CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
 from clearway.execution.lifecycle import E, Lifecycle, Phase, Target, call_off, close_phase, placement_phase
-from clearway.execution.planning_time import UNDER_WAY
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Reservation
 from clearway.model.errors import SlurmError
 from clearway.model.operations import CHECKPOINTS, Operation, Preemption, PreemptionState, Promise
@@ -47,6 +43,8 @@ from clearway.preemption.candidates import changes_at
 from clearway.preemption.plan import plan_alone, solve_alone
 from clearway.preemption.validation import over_budget
 
+# Slurm ends jobs up to half a minute after their time limits, and then needs some time.
+TOLERANCE = timedelta(minutes=1)
 LATE_S = 600.0  # where it is not kept, the nodes shall be free within this
 _SOON = timedelta(seconds=1)  # jobs that would be asked within this are asked at once
 
@@ -80,7 +78,20 @@ def plan_promise(
     candidates = config.candidates.model_copy(update={"allow_suspend": False})
     daemon = config.daemon.model_copy(update={"mode": Mode.AUTOMATIC})
     config = config.model_copy(update={"candidates": candidates, "daemon": daemon})
-    stand_in = _stand_in(order, now, placement)
+    # A waiting job that asks for what is promised.
+    stand_in = Job(
+        job_id="promise",
+        user=order.users[0],
+        name="promise",
+        state=JobState.PENDING,
+        raw_state="PENDING",
+        reason="Resources",
+        partitions=(order.partition,),
+        num_nodes=order.nodes,
+        submit_time=now,
+        time_limit_s=int(order.duration_s),
+        reservation=placement or None,
+    )
     preemptor = Preemptor(job=stand_in, rule="", max_delay_s=LATE_S, deadline=order.at, waits=False)
     coming = tuple(each for each in context.reservations if each.end_time > order.at)
     context = replace(context, under_way=under_way, config=config, reservations=coming)
@@ -98,6 +109,26 @@ def plan_promise(
     return PromisePlan(**known, order=order, asks_at=asks_at)
 
 
+def plan_now(
+    e: Promise, under_way: UnderWay, asks: object, cycle: CycleContext, basis: PlanningBasis
+) -> PromisePlan | NoPlan | None:
+    """A plan within the budget; None: there was none for the cluster as it is, or there is no time for one now."""
+    ident = f"promise {e.eviction_id}"
+    if basis.impossible.why(ident, asks, cycle.now) is not None or basis.time.left_s(UNDER_WAY) <= 0:
+        return None
+    with basis.time.spending():
+        context = basis.context(cycle, under_way)
+        plan = plan_promise(e.order, context, basis.planner, e.placement)
+        if isinstance(plan, PromisePlan) and plan.leaving:
+            usage = basis.operations.usage_beside(e, cycle.now)
+            if why := over_budget(plan, usage, cycle.config.budget):
+                return NoPlan(why)
+    if isinstance(plan, NoPlan) and plan.curve is not None:
+        seen = replace(context, under_way=replace(under_way, avoid=frozenset()))
+        basis.impossible.remember(ident, asks, plan.why, changes_at(seen, e.order.at, LATE_S))
+    return plan
+
+
 def in_the_way(job: Job, order: PromiseOrder, placement: str) -> bool:
     """Whether a job on promised nodes would still be there at the promised time, and is not one that they are for."""
     if job.state is JobState.COMPLETING or (placement and job.reservation == placement):
@@ -107,38 +138,11 @@ def in_the_way(job: Job, order: PromiseOrder, placement: str) -> bool:
     return job.start_time + timedelta(seconds=job.time_limit_s) > order.at
 
 
-def jobs_in_the_way(order: PromiseOrder, nodes: Sequence[str], snapshot: ClusterSnapshot, placement: str) -> list[Job]:
-    """Of the jobs on these nodes, by job_id."""
-    found = {job.job_id: job for name in nodes for job in snapshot.jobs_on.get(name, ())}
-    return [job for _, job in sorted(found.items()) if in_the_way(job, order, placement)]
-
-
 def under_way_beside(order: PromiseOrder, others: Sequence[Operation]) -> UnderWay:
     """What other operations claim; promises for other times claim no nodes."""
     apart = [each for each in others if isinstance(each, Promise) and not each.order.overlaps(order)]
     under_way = under_way_by([each for each in others if each not in apart], order.at)
     return replace(under_way, own_nodes=frozenset(name for each in apart for name in each.held_nodes))
-
-
-def _stand_in(order: PromiseOrder, now: datetime, placement: str) -> Job:
-    """A waiting job that asks for what is promised."""
-    return Job(
-        job_id="promise",
-        user=order.users[0],
-        name="promise",
-        state=JobState.PENDING,
-        raw_state="PENDING",
-        reason="Resources",
-        partitions=(order.partition,),
-        num_nodes=order.nodes,
-        submit_time=now,
-        time_limit_s=int(order.duration_s),
-        reservation=placement or None,
-    )
-
-
-# Slurm ends jobs up to half a minute after their time limits, and then needs some time.
-TOLERANCE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
@@ -187,49 +191,28 @@ class PromiseLifecycle(Lifecycle[Promise]):
         gone = (PreemptionState.SPARED, PreemptionState.FAILED)
         leaving = {p.job_id for p in e.preemptions if p.state not in gone}
         leaving |= {job_id for other in cycle.others for job_id in other.promised_jobs}
-        jobs = jobs_in_the_way(e.order, names, snapshot, e.placement)
-        return found | {job.job_id: "it would not have ended" for job in jobs if job.job_id not in leaving}
+        there = sorted({job.job_id for name in names for job in snapshot.jobs_on.get(name, ())} - leaving)
+        stay = [job_id for job_id in there if in_the_way(snapshot.job_by_id[job_id], e.order, e.placement)]
+        return found | dict.fromkeys(stay, "it would not have ended")
 
     def step_context(self, e: Promise, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:  # noqa: ARG002
         return replace(common, kill_when_late=cycle.config.execution.late_checkpoint == "kill" and not p.eternal)
 
     def replan(self, e: Promise, stuck: Mapping[str, str], cycle: CycleContext) -> PromisePlan | Phase | None:
         """Where there can be no plan it waits, which is told once."""
-        time, impossible = self.basis.time, self.basis.impossible
-        ident, asks = f"promise {e.eviction_id}", (e.revision, frozenset(stuck))
-        if impossible.why(ident, asks, cycle.now) is not None or time.left_s(UNDER_WAY) <= 0:
-            return None
-        with time.spending():
-            plan = self._plan(e, stuck, cycle)
-        if isinstance(plan, PromisePlan):
+        under_way, beside = under_way_for_replan(e, cycle.others, stuck.keys()), under_way_beside(e.order, cycle.others)
+        # What only has to be planned for has not failed to leave.
+        tried = {p.job_id for p in e.preemptions if p.state is not PreemptionState.SPARED}
+        own_nodes, avoid = under_way.own_nodes | beside.own_nodes, under_way.avoid & tried
+        under_way = replace(under_way, nodes=beside.nodes, own_nodes=own_nodes, avoid=avoid)
+        plan = plan_now(e, under_way, (e.revision, frozenset(stuck)), cycle, self.basis)
+        if not isinstance(plan, NoPlan):
             return plan
-        if plan.curve is not None:
-            context = self.basis.context(cycle, under_way_by(cycle.others))
-            impossible.remember(ident, asks, plan.why, changes_at(context, e.order.at, LATE_S))
         if e.late:
             return None
         reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
         text = f"The nodes may not be free at the promised time ({reasons}), and no other plan is possible: {plan.why}."
         return Phase(e.state, event=text, late=True)
-
-    def _plan(self, e: Promise, stuck: Mapping[str, str], cycle: CycleContext) -> PromisePlan | NoPlan:
-        under_way = under_way_for_replan(e, cycle.others, stuck.keys())
-        beside = under_way_beside(e.order, cycle.others)
-        # What only has to be planned for has not failed to leave.
-        tried = {p.job_id for p in e.preemptions if p.state is not PreemptionState.SPARED}
-        under_way = replace(
-            under_way,
-            nodes=beside.nodes,
-            own_nodes=under_way.own_nodes | beside.own_nodes,
-            avoid=under_way.avoid & tried,
-        )
-        context = self.basis.context(cycle, under_way)
-        plan = plan_promise(e.order, context, self.basis.planner, e.placement)
-        if isinstance(plan, PromisePlan) and plan.leaving:
-            usage = self.basis.operations.usage_beside(e, cycle.now)
-            if why := over_budget(plan, usage, cycle.config.budget):
-                return NoPlan(why)
-        return plan
 
 
 def _before_start(e: Promise, cycle: CycleContext, placed: Reservation | None) -> Phase | None:
@@ -245,24 +228,14 @@ def _before_start(e: Promise, cycle: CycleContext, placed: Reservation | None) -
         return Phase(E.PREEMPTING)
     if now < e.order.at:
         return None
-    if not snapshot.unreadable and not _holders(e, snapshot):
-        return _started(e, cycle)
+    jobs = (job for name in e.plan.placement_nodes for job in snapshot.jobs_on.get(name, ()))
+    if not snapshot.unreadable and all(job.reservation == e.placement for job in jobs):
+        late = now - e.order.at
+        outcome = Outcome(OutcomeCode.KEPT, "Kept: the nodes were free at the promised time")
+        if late >= TOLERANCE:
+            why = f"Kept late: the nodes were free {late.total_seconds():.0f} s after the promised time"
+            outcome = Outcome(OutcomeCode.KEPT_LATE, why)
+        return Phase(E.STARTED, event=outcome.sentence, outcome=outcome, started_at=now)
     if now >= e.order.at + TOLERANCE and not e.late:
         return Phase(e.state, event="The nodes were not free at the promised time; room is made on.", late=True)
     return None
-
-
-def _holders(e: Promise, snapshot: ClusterSnapshot) -> bool:
-    """Whether a job is on the nodes that they are not promised to."""
-    jobs = (job for name in e.plan.placement_nodes for job in snapshot.jobs_on.get(name, ()))
-    return any(job.reservation != e.placement for job in jobs)
-
-
-def _started(e: Promise, cycle: CycleContext) -> Phase:
-    late = cycle.now - e.order.at
-    if late < TOLERANCE:
-        outcome = Outcome(OutcomeCode.KEPT, "Kept: the nodes were free at the promised time")
-    else:
-        why = f"Kept late: the nodes were free {late.total_seconds():.0f} s after the promised time"
-        outcome = Outcome(OutcomeCode.KEPT_LATE, why)
-    return Phase(E.STARTED, event=outcome.sentence, outcome=outcome, started_at=cycle.now)

@@ -37,8 +37,6 @@ _PROPOSAL_LASTS = timedelta(minutes=10)  # while it waits for approval; then it 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocationController:
-    """Plans moves and stores them; the executor carries them out."""
-
     backend: SlurmBackend
     store: Store
     operations: OpenOperations
@@ -48,26 +46,21 @@ class RelocationController:
     _due: dict[MoveKind, datetime] = field(default_factory=dict)  # a restart looks at once; the limits are stored
 
     def handle(self, request: OperatorRequest, context: CycleContext) -> Answer:
-        """Store the eviction that an operator asked for, not begun yet.
-
-        Raises ``DrainError``: it is refused, or there is nothing to move; nothing was done.
-        """
+        """The relocation is stored, not begun. Raises ``DrainError``: it is refused, or there is nothing to move."""
         kind = REQUESTS[RequestKind(request.kind)]
         taken = self.operations.of_request(Relocation, request.request_id)
         if taken is not None:
             return _handled(request, taken)
         moves = [e for e in self.operations.all() if isinstance(e, Relocation)]
-        why = context.nothing_begun or may_not_move(request.actor, context.config.drain, self.backend.admin_level)
-        if why:
+        if why := context.nothing_begun or may_not_move(request.actor, context.config.drain, self.backend.admin_level):
             raise DrainError(why)
-        busy = next((e for e in moves if e.state.acting), None)
-        if busy is not None:
+        if busy := next((e for e in moves if e.state.acting), None):
             raise DrainError(f"eviction {busy.eviction_id} is still moving jobs")
         plan = self._plan(kind, request.actor, request.request_id, context)
         if isinstance(plan, NoPlan):
             raise DrainError(plan.why)
-        for proposal in moves:
-            self._put_aside(proposal, f"{request.actor} asked for another", context.now)
+        for proposal in moves:  # none of them acts
+            self.executor.put_aside(proposal, f"{request.actor} asked for another", context.now)
         return _handled(request, self._create(plan, EvictionState.PLACING, context))
 
     def update(self, context: CycleContext, *, urgent: bool) -> None:
@@ -81,22 +74,17 @@ class RelocationController:
             busy |= not self._old(eviction, snapshot, now)
             if urgent and eviction.state.before_start:
                 self.executor.cancel(eviction, now, _ROOM_IS_MADE)
+        if busy or urgent or context.paused:
+            return
         for kind in MoveKind:
             settings = moves_config(kind, config)
-            if (
-                self.basis.time.left_s() <= 0
-                or busy
-                or urgent
-                or context.paused
-                or not settings.enabled
-                or now < self._due.get(kind, now)
-            ):
+            if not settings.enabled or now < self._due.get(kind, now) or self.basis.time.left_s() <= 0:
                 continue
             self._due[kind] = now + timedelta(seconds=settings.period)
             plan = self._plan(kind, DAEMON, 0, context)
             if isinstance(plan, RelocationPlan):
                 self._create(plan, FIRST_STATE[config.daemon.mode], context)
-                busy = True
+                return
 
     def _plan(self, kind: MoveKind, actor: str, request_id: int, context: CycleContext) -> RelocationPlan | NoPlan:
         planning = self.basis.context(context, under_way_by(self.operations.all()))
@@ -117,12 +105,8 @@ class RelocationController:
         if not why and now - eviction.created_at >= _PROPOSAL_LASTS:
             why = "too much time has passed since the plan was made"
         if why:
-            self._put_aside(eviction, why, now)
-        return bool(why)
-
-    def _put_aside(self, eviction: Relocation, why: str, now: datetime) -> None:
-        if not eviction.state.acting:
             self.executor.put_aside(eviction, why, now)
+        return bool(why)
 
 
 def _handled(request: OperatorRequest, eviction: Relocation) -> Answer:

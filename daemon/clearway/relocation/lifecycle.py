@@ -31,7 +31,6 @@ from clearway.execution.lifecycle import (
     nodes_with_other_reasons,
     placement_phase,
     undo,
-    watch_is_over,
 )
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.operations import Preemption, PreemptionState, Relocation
@@ -58,10 +57,7 @@ class RelocationLifecycle(NodesLifecycle[Relocation]):
         return close_phase(e, cycle.now, cycle.config.execution.watch_return, cycle.snapshot)
 
     def target(self, e: Relocation, command: Command, snapshot: ClusterSnapshot) -> Target:
-        """A moved job in a placement that is gone could never start.
-
-        Nodes that it has emptied may be powered down. A daemon that dies between the two leaves the node on, as it was.
-        """
+        """A moved job in a placement that is gone could never start."""
         return replace(
             super().target(e, command, snapshot),
             power_down=e.order.power_down and e.started_at is not None,
@@ -76,11 +72,8 @@ class RelocationLifecycle(NodesLifecycle[Relocation]):
 
     def step_context(self, e: Relocation, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:
         placed = cycle.reservation(e.placement)
-        over = watch_is_over(e, cycle.now, cycle.config.execution.watch_return)
         return replace(
-            common,
-            first=not over,
-            unwatched=over,
+            super().step_context(e, p, common, cycle),
             placement=e.placement,
             attach=may_still_arrive(p, cycle),
             placed=placed is not None and set(placed.nodes) == set(e.order.nodes_after(p.job)),
@@ -124,18 +117,13 @@ def _how_they_arrived(e: Relocation, snapshot: ClusterSnapshot) -> str:
     if nodes:
         empty = not any(snapshot.jobs_on.get(name) for name in nodes) and not snapshot.unreadable
         text += f"; {compress(nodes)} {'is' if len(nodes) == 1 else 'are'}{'' if empty else ' not'} empty"
-    elsewhere = _elsewhere(e, snapshot)
-    return f"{text}; {elsewhere}" if elsewhere else text
-
-
-def _elsewhere(e: Relocation, snapshot: ClusterSnapshot) -> str:
     for p in e.preemptions:
         seen = snapshot.job_by_id.get(p.job_id)
         nodes = seen.nodes if seen is not None and seen.state is JobState.RUNNING else ()
         told = e.order.nodes_after(p.job)
         if p.state is PreemptionState.RETURNED and not set(nodes) <= set(told):
-            return f"job {p.job.display_id} started on {compress(nodes)} instead of {compress(told)}"
-    return ""
+            return f"{text}; job {p.job.display_id} started on {compress(nodes)} instead of {compress(told)}"
+    return text
 
 
 def may_still_arrive(p: Preemption, cycle: CycleContext) -> bool:

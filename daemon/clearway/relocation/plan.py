@@ -8,10 +8,12 @@ would fill the very gaps. A job that waits for more than any gap offers is no re
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
 
 from clearway.config.configuration import CompactionConfig, Config, PromotionConfig
 from clearway.eligibility.context import PlanningContext
@@ -21,37 +23,44 @@ from clearway.eligibility.options import expected_end_s, options_for, why_not_sa
 from clearway.estimates.learning import key_of
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node, wanted_features
-from clearway.model.orders import JobMove, MoveKind, RelocationOrder
+from clearway.model.orders import MoveKind, RelocationOrder
 from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, PlannedAction, RelocationPlan, Verdict
 from clearway.model.problem import EvictionProblem, Option
-from clearway.relocation.compaction import plan_compaction
-from clearway.relocation.moves import Host, Limits, MovePlan, Part, Resident, cost_node_s
-from clearway.relocation.promotion import plan_promotion
+from clearway.relocation.moves import (
+    Host,
+    Limits,
+    MovePlan,
+    Part,
+    Resident,
+    cost_node_s,
+    plan_compaction,
+    plan_promotion,
+)
 from clearway.slurm.parse.hostlist import compress
 
 _OTHERS = "others on "  # no job has such an id
+_HOUR_S = 3_600.0
+_TRIES = 20  # of making a plan whose jobs have the memory they need
+_WAITS_FOR_ROOM = frozenset({"None", "Priority", "Resources"})  # what Slurm says of jobs that could start
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Which jobs could be moved and where to: from a snapshot to the hosts and residents of ``moves``. Pure.
+    """Which jobs could be moved and where to.
 
     What is not known is not moved. A job counts only when it is known what it holds on each of its nodes; when nothing
     but processors, memory and features decides where it may run; and when no guard of ``eligibility.exemption`` holds.
     All that other jobs hold on a node is one resident that stays: Slurm's own count of processors less those of the
     jobs whose parts are known. A job restarts as a whole: the nodes that it keeps have to be there for it too.
-
-    The nodes that moves may concern, the jobs there, how each movable one is saved, and why others are not moved.
     """
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[Host, ...]  # that moves may concern
     residents: tuple[Resident, ...]
-    ways: Mapping[str, Option]
-    fixed: tuple[Verdict, ...]
+    ways: Mapping[str, Option]  # how each movable job is saved
+    fixed: tuple[Verdict, ...]  # why others are not moved
 
 
 def inventory(kind: MoveKind, context: PlanningContext) -> Inventory:
-    """What moves of this kind may concern."""
     snapshot, config = context.snapshot, context.config
     nodes = [node for node in snapshot.nodes if _may_concern(node, kind, context)]
     hosts = tuple(_host(node, kind, config.promotion) for node in nodes)
@@ -75,7 +84,7 @@ def inventory(kind: MoveKind, context: PlanningContext) -> Inventory:
             move_s = _move_s(job, save, len(parts), context)
         least = min(part.processors for part in parts)  # whether a larger part fits is for the planner
         may_use = frozenset(node.name for node in nodes if _may_go(job, least, node, free))
-        needs = bool(wanted_features(job) & _scarce_features(config))
+        needs = _needs_scarce(job, config.promotion)
         residents.append(Resident(job.job_id, parts, ends_s, move_s, may_use, needs_scarce=needs))
     return Inventory(hosts, (*residents, *_others(nodes, residents)), ways, tuple(fixed))
 
@@ -88,16 +97,13 @@ def _move_s(job: Job, save: Option, nodes: int, context: PlanningContext) -> flo
 
 
 def parts_of(job: Job, snapshot: ClusterSnapshot) -> tuple[Part, ...]:
-    """What it holds on each of its nodes; empty when that is not known."""
     return tuple(Part(name, processors) for name, processors in processors_by_node(job, snapshot).items())
 
 
 def _others(nodes: list[Node], residents: list[Resident]) -> list[Resident]:
-    told = dict.fromkeys((node.name for node in nodes), 0)
-    for resident in residents:
-        for part in resident.parts:
-            if part.node in told:
-                told[part.node] += part.processors
+    told: Counter[str] = Counter()
+    for part in chain.from_iterable(resident.parts for resident in residents):
+        told[part.node] += part.processors
     rest = {node.name: node.alloc_cpus - told[node.name] for node in nodes}
     return [Resident(f"{_OTHERS}{name}", (Part(name, count),), None, None) for name, count in rest.items() if count > 0]
 
@@ -125,8 +131,8 @@ def _is(node: Node, selector: str) -> bool:
     return name in (node.features if kind == "feature" else node.partitions)
 
 
-def _scarce_features(config: Config) -> frozenset[str]:
-    return frozenset(each.removeprefix("feature=") for each in config.promotion.scarce if each.startswith("feature="))
+def _needs_scarce(job: Job, config: PromotionConfig) -> bool:
+    return any(f"feature={name}" in config.scarce for name in wanted_features(job))
 
 
 def _may_go(job: Job, processors: int, node: Node, free: FreeCapacity) -> bool:
@@ -152,19 +158,14 @@ def _why_not(
         if job.contiguous or job.switches:
             return Exemption("several_nodes", "its nodes have to lie together")
         if not names >= set(job.nodes):
-            why = "it also runs on nodes that moves do not concern, and could not start there again"
-            return Exemption("several_nodes", why)
+            return Exemption(
+                "several_nodes", "it also runs on nodes that moves do not concern, and could not start there again"
+            )
         if not parts_of(job, context.snapshot):
-            why = "it runs on several nodes, and what it holds on each is not known"
-            return Exemption("several_nodes", why)
+            return Exemption("several_nodes", "it runs on several nodes, and what it holds on each is not known")
     if save is None:
         return Exemption("not_saved", why_not_saved(job, context))
     return Exemption("end_unknown", "when it will end is not known") if ends_s is None else None
-
-
-_HOUR_S = 3_600.0
-_TRIES = 20  # of making a plan whose jobs have the memory they need
-_WAITS_FOR_ROOM = frozenset({"None", "Priority", "Resources"})  # what Slurm says of jobs that could start
 
 
 def moves_config(kind: MoveKind, config: Config) -> CompactionConfig | PromotionConfig:
@@ -173,7 +174,7 @@ def moves_config(kind: MoveKind, config: Config) -> CompactionConfig | Promotion
 
 def could_be_placed(snapshot: ClusterSnapshot, now: datetime) -> Job | None:
     """A waiting job for which there is room now; None when there is none."""
-    open_nodes = {node.name for node in snapshot.nodes if node.available and node.reservation is None}
+    open_nodes = [node for node in snapshot.nodes if node.available and node.reservation is None]
     free = FreeCapacity.of(snapshot)
     for job in sorted(snapshot.jobs, key=lambda job: job.job_id):
         eligible = job.eligible_time is None or job.eligible_time <= now
@@ -182,11 +183,9 @@ def could_be_placed(snapshot: ClusterSnapshot, now: datetime) -> Job | None:
         nodes = max(1, job.num_nodes)
         share = max(1, job.cpus_per_node, math.ceil(job.cpus / nodes))
         fitting = [
-            node.name
-            for node in snapshot.nodes
-            if node.name in open_nodes
-            and set(job.partitions) & set(node.partitions)
-            and free.fits(node.name, share, job.memory_mib)
+            node
+            for node in open_nodes
+            if set(job.partitions) & set(node.partitions) and free.fits(node.name, share, job.memory_mib)
         ]
         if len(fitting) >= nodes:
             return job
@@ -207,12 +206,14 @@ def plan_moves(
     settings = moves_config(kind, config)
     moves = _fitting(kind, found, snapshot, Limits(jobs, settings.worth))
     gain_h, cost_h = moves.gain_node_s / _HOUR_S, moves.cost_node_s / _HOUR_S
+    why = ""
     if jobs < 1:
-        return NoPlan(f"{settings.jobs_per_hour} jobs were moved within the hour", verdicts=_spared(found, MovePlan()))
-    if not moves.moves:
-        return NoPlan(_why_nothing(kind, found), verdicts=_spared(found, moves))
-    if gain_h < settings.min_gain:
+        why = f"{settings.jobs_per_hour} jobs were moved within the hour"
+    elif not moves.moves:
+        why = _why_nothing(kind, found)
+    elif gain_h < settings.min_gain:
         why = f"all moves together gain {gain_h:.2f} node-hours, {settings.min_gain:g} are asked for"
+    if why:
         return NoPlan(why, verdicts=_spared(found, MovePlan()))
     order = RelocationOrder(
         nodes=tuple(sorted(moves.emptied)) if kind is MoveKind.COMPACTION else (),
@@ -220,7 +221,7 @@ def plan_moves(
         request_id=request_id,
         reason=kind.value,
         kind=kind,
-        moves=tuple(JobMove(move.job_id, move.source, move.target, move.processors) for move in moves.moves),
+        moves=moves.moves,
         gain_node_s=round(moves.gain_node_s, 3),
         cost_node_s=round(moves.cost_node_s, 3),
         power_down=kind is MoveKind.COMPACTION and config.compaction.power_down,
@@ -261,7 +262,6 @@ def _why_nothing(kind: MoveKind, found: Inventory) -> str:
 
 
 def _spared(found: Inventory, moves: MovePlan) -> tuple[Verdict, ...]:
-    """Of all that stay."""
     processors = {host.name: host.processors for host in found.hosts}
     stay = [each for each in found.residents if each.job_id in found.ways and each.job_id not in moves.job_ids]
     costs_h = {each.job_id: cost_node_s(each, processors) / _HOUR_S for each in stay}

@@ -12,18 +12,25 @@ from threading import Event
 
 from clearway.config.configuration import Config, observing
 from clearway.drain.controller import DrainController
-from clearway.drain.rolling_controller import RollingController
+from clearway.drain.rolling import RollingController
 from clearway.eligibility.context import PlanningContext
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
-from clearway.execution.breaker import BREAKER, Breaker
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
-from clearway.execution.gate import Gate, told
+from clearway.execution.lifecycle import is_placement, placement_number
 from clearway.execution.open_operations import OpenOperations
-from clearway.execution.placement import is_placement, placement_number
-from clearway.execution.quarantine import Quarantine
-from clearway.execution.user_pauses import SUPPRESSED, USER_PAUSES, Suppression, UserPauses
+from clearway.execution.restraints import (
+    BREAKER,
+    SUPPRESSED,
+    USER_PAUSES,
+    Breaker,
+    Gate,
+    Quarantine,
+    Suppression,
+    UserPauses,
+    told,
+)
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import CycleEndedError
@@ -39,23 +46,19 @@ from clearway.preemption.controller import PreemptionController
 from clearway.preemption.proposals import RENEWED_EVERY
 from clearway.preemption.validation import after_planning
 from clearway.promise.calendar_controller import CalendarController
-from clearway.promise.calendar_reader import CalendarReader, ReadsInProcess
+from clearway.promise.calendar_reader import CalendarReader
 from clearway.promise.controller import PromiseController
 from clearway.relocation.controller import RelocationController
-from clearway.service.leadership import Leadership
+from clearway.service.leadership import ClockWatch, Leadership
 from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.releases import only_observed, refused
 from clearway.store.base import BACKEND, HALTED, PAUSED, Store
 from clearway.telemetry.report import CaseKeeper
 
-_DATABASE = "database"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a daemon keeps whatever its configuration becomes."""
-
     backend: SlurmBackend
     store: Store
     planner: Planner
@@ -65,12 +68,12 @@ class Parts:
     owner: str = "clearway"  # the name on the lease, which no other process may have: see ``leadership.own_name``
     checkpointers: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)  # those that jobs may name
     backend_why: str = ""  # why this backend, and no other
-    calendar_reader: CalendarReader = field(default_factory=ReadsInProcess)
+    calendar_reader: CalendarReader = field(default_factory=CalendarReader)
     bell: Bell = field(default_factory=Bell)  # rung when there is something to tell
     reload_waits: Event = field(default_factory=Event)  # a cycle that is running goes by an old configuration
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Cycle:
     """The controllers, and the order in which a cycle asks them."""
 
@@ -93,20 +96,11 @@ class Cycle:
     gate: Gate
     basis: PlanningBasis
     cases: CaseKeeper
-    _size: dict[str, int] = field(default_factory=dict)  # bytes, as they were last asked for
+    _bytes: int = 0  # of the database, as they were last asked for
     _due: dict[str, datetime] = field(default_factory=dict)  # not stored: after a start or a reload all is due at once
 
-    def run(
-        self,
-        before: CycleReport | None,
-        alive: Callable[[], None] = lambda: None,
-        doubt: Callable[[datetime, float, ClusterSnapshot], str] = lambda _now, _seen, _snapshot: "",
-        step_s: Callable[[], float] = lambda: 0.0,
-    ) -> CycleReport:
-        """What was seen and done; ``before`` is the report of the cycle before this one, if there was any.
-
-        ``alive`` is called between any two pieces of work. ``doubt`` says why nothing must be done by this time,
-        and then ``step_s`` by how much the clock was set where that is believed from now on.
+    def run(self, before: CycleReport | None, alive: Callable[[], None], watch: ClockWatch) -> CycleReport:
+        """What was seen and done; ``before``: the report before; ``alive``: called between any two pieces of work.
 
         A cycle that has to end early is no failure: it reports what it saw, and nothing that follows was done. Raises
         ``LeaseLostError`` when that shows while Slurm is read.
@@ -119,13 +113,12 @@ class Cycle:
         self.suppression.refresh(stored.values.get(SUPPRESSED))
         self.pauses.refresh(stored.values.get(USER_PAUSES))
         self.leadership.look()
-        paused = bool(stored.values.get(PAUSED))
 
         def between() -> None:
             alive()
             self.leadership.keep()
 
-        full = self._size.get(_DATABASE, 0) > self.config.daemon.database_limit_mib * 2**20
+        paused, full = bool(stored.values.get(PAUSED)), self._bytes > self.config.daemon.database_limit_mib * 2**20
         snapshot = self.parts.backend.snapshot()
         only_observes = only_observed(snapshot.slurm_version, self.config.slurm.act_on_release)
         config = observing(self.config) if only_observes else self.config
@@ -134,7 +127,8 @@ class Cycle:
         self.basis.impossible.look(self._scene(context))
         waiting: tuple[Waiting, ...] = ()
         rolling: tuple[RollingDrain, ...] = ()
-        doubted = doubt(now, seen, context.snapshot)
+        under_way = before is not None and any(e.state.acting for e in before.open_evictions)
+        doubted = watch.doubt(now, seen, snapshot, under_way=under_way)
         if not leads or self.leadership.observes or doubted:
             self._forget()
         else:
@@ -142,8 +136,8 @@ class Cycle:
                 context = replace(context, halted=told(stored.values.get(HALTED)))
                 context = self.requests.handle(stored.requests, context)
                 context = replace(context, halted=self.gate.closed_here() or context.halted)
-                if set_by_s := step_s():
-                    self._call_off(f"the wall clock was set by {set_by_s:+.0f} s while it was under way", now)
+                if watch.step_s:
+                    self._call_off(f"the wall clock was set by {watch.step_s:+.0f} s while it was under way", now)
                 if refused(snapshot.slurm_version, self.config.slurm.act_on_release):
                     self._call_off(only_observes, now, unplanned=True)
                 waiting, rolling = self._act(context, before)
@@ -166,16 +160,15 @@ class Cycle:
             standby=self.leadership.epoch is None,
             epoch=self.leadership.epoch,
             clock_doubt=doubted,
-            database_bytes=self._size.get(_DATABASE, 0),
+            database_bytes=self._bytes,
             user_pauses=tuple(each.left_alone for each in self.pauses.all(now)),
             quarantined=self.quarantine.all(),
             usage=self.operations.usage(now),
             seconds=clock.monotonic() - began,
-            in_arrears=self.executor.in_arrears(now),
+            in_arrears=self.executor.pace.in_arrears(now),
         )
 
     def look_ahead(self, context: CycleContext, go_on: Callable[[], bool]) -> None:
-        """Between two cycles, while ``go_on`` says so."""
         self.quarantine.attempt_part("looks ahead", lambda: self.preemption.look_ahead(context, go_on))
 
     def _forget(self) -> None:
@@ -184,10 +177,7 @@ class Cycle:
         self.cases.forget()
 
     def _call_off(self, why: str, now: datetime, *, unplanned: bool = False) -> None:
-        """What jobs are still to leave for; jobs that leave already are followed until they are back.
-
-        ``unplanned``: drains as well that are planned only once their nodes are drained.
-        """
+        """What jobs are still to leave for; ``unplanned``: also drains whose nodes are not drained yet."""
         for e in self.operations.all():
             early = unplanned and e.state is EvictionState.PLACING
             if e.state.before_start and (early or any(p.state.cancellable for p in e.preemptions)):
@@ -204,10 +194,7 @@ class Cycle:
     def _act(
         self, context: CycleContext, before: CycleReport | None
     ) -> tuple[tuple[Waiting, ...], tuple[RollingDrain, ...]]:
-        """Each part whether or not another one fails; those that carry on what is under way come first.
-
-        Where Clearway only observes no job is asked to leave any more; plans are made all the same, and proposed.
-        """
+        """Each part whether or not another fails; what is under way first."""
         self._look_for_lost_nodes(context)
         if context.halted or self.breaker.stopped:
             context = replace(context, paused=True, stopped=self.breaker.stopped)
@@ -263,14 +250,12 @@ class Cycle:
     def _fitting(self, context: CycleContext) -> list[Operation]:
         """What is carried on: all that is under way, but no plan that does not fit the cluster and can be put aside.
 
-        Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning. A
-        drain is planned when its nodes take nothing new any more, and goes by what is there then.
+        Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
         """
-        open_ones, fits = self.operations.all(), self.preemption.proposals.fits
-        misfits: set[int] = set()
+        open_ones, misfits = self.operations.all(), set()
         for e in open_ones:
             if isinstance(e, Eviction) and not e.placement:
-                fit = partial(fits, e, open_ones, context)
+                fit = partial(self.preemption.proposals.fits, e, open_ones, context)
                 if not self.quarantine.attempt(Subject.OPERATION, f"fit of {e.eviction_id}", fit):
                     misfits.add(e.eviction_id)
         return [e for e in self.operations.all() if e.state.acting and e.eviction_id not in misfits]
@@ -291,8 +276,7 @@ class Cycle:
         )
         for e in early:
             # Those before it may just have been called off.
-            acting = [each for each in self.operations.all() if each.state.acting]
-            others = [each for each in acting if each.eviction_id != e.eviction_id]
+            others = [each for each in self.operations.others(e) if each.state.acting]
             if e.placement and (why := after_planning(e.plan, others, seen, begun=True)):
                 self.executor.cancel(e, context.now, Outcome(OutcomeCode.CALLED_OFF, why))
         return context
@@ -322,7 +306,7 @@ class Cycle:
         if self._is_due("loops", 10.0, now):
             part("loops", self.pauses.look_for_loops, now, self.config.budget)
         if self._is_due("proposals", 60.0, now):
-            self._size[_DATABASE] = part("size of the database", store.size_bytes) or 0
+            self._bytes = part("size of the database", store.size_bytes) or 0
             kept_s = 0.0 if context.database_full else self.config.daemon.keep_superseded
             part("retention of proposals", store.prune_superseded, now - timedelta(seconds=kept_s))
         if self._is_due("prune", 86_400.0, now):
@@ -332,10 +316,10 @@ class Cycle:
             self.pauses.forget_ended(now)
 
     def _is_due(self, what: str, every_s: float, now: datetime) -> bool:
-        if what in self._due and now < self._due[what]:
-            return False
-        self._due[what] = now + timedelta(seconds=every_s)
-        return True
+        due = now >= self._due.get(what, now)
+        if due:
+            self._due[what] = now + timedelta(seconds=every_s)
+        return due
 
     def _remove_strays(self, snapshot: ClusterSnapshot) -> None:
         """Placements of evictions that this database calls finished: a restored backup, or a lost write."""
@@ -350,14 +334,9 @@ class Cycle:
             eviction = None if number is None else self.operations.find(number)
             if eviction is None or not eviction.state.terminal or eviction.placement != reservation.name:
                 continue  # another Clearway's, or its database is not this one: it ends by itself
-            self._remove_placement(eviction, snapshot)
-
-    def _remove_placement(self, eviction: Operation, snapshot: ClusterSnapshot) -> None:
-        backend = self.parts.backend
-        for job in snapshot.jobs:
-            if job.reservation == eviction.placement:
+            for job in snapshot.jobs_in.get(eviction.placement, ()):
                 backend.detach(job.job_id)
-        backend.delete_reservation(eviction.placement)
-        if isinstance(eviction, Eviction) and eviction.plan.pin:
-            waited_in = eviction.preemptor.partitions
-            backend.set_partitions(eviction.preemptor.job_id, waited_in, instead_of=(eviction.plan.pin,))
+            backend.delete_reservation(eviction.placement)
+            if isinstance(eviction, Eviction) and eviction.plan.pin:
+                waited_in = eviction.preemptor.partitions
+                backend.set_partitions(eviction.preemptor.job_id, waited_in, instead_of=(eviction.plan.pin,))

@@ -20,33 +20,29 @@ import re
 import secrets
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 from clearway.config.configuration import DaemonConfig
 from clearway.model.clock import Clock
+from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.errors import HaltedError, LeaseLostError, SnapshotTooOldError, StoreError
 from clearway.model.records import Lease
+from clearway.slurm.parse.fields import LATEST
 from clearway.store.base import Store
 
 _OWNER = re.compile(r"(?P<host>.*) pid (?P<pid>\d+) (?P<machine>[0-9a-f-]+\.\d+)\.(?P<start>\d+)\.[0-9a-f]+")
 
 
 def own_name() -> str:
-    """A name for this process that no other process has, on this host or another, now or later.
-
-    The host's name is for people: two hosts may have the same. The boot, the process namespace, the process id and its
-    start tell processes apart, and let a process that has ended be recognised on the same machine.
-
-    A new one for each call: two daemons in one process are two.
-    """
+    """Names this process and no other on any host; one that has ended is recognised on its machine."""
     machine, pid = _machine(), os.getpid()
     known = f"{machine}.{_start(pid)}" if machine is not None else "unknown"
     return f"{socket.gethostname()} pid {pid} {known}.{secrets.token_hex(4)}"
 
 
 def host_of(name: str) -> str:
-    """The host of a process of this name."""
     return name.partition(" pid ")[0]
 
 
@@ -93,7 +89,6 @@ class Leadership:
 
     @property
     def leads(self) -> bool:
-        """Whether this daemon holds the lease now, as far as it can know; any thread may ask."""
         return self.epoch is not None and self._left_s > 0
 
     @property
@@ -103,21 +98,14 @@ class Leadership:
 
     @property
     def standby_pause_s(self) -> float:
-        """How often a daemon that waits for the lease has to ask for it."""
         return self._config.lease / 5
 
     def begin_cycle(self, config: DaemonConfig) -> bool:
-        """Renew the lease or take it; whether this daemon leads.
-
-        Raises ``StoreError`` when the database does not answer.
-        """
+        """Renew the lease or take it; whether this daemon leads. Raises ``StoreError``."""
         self._config = config
         if self.epoch is not None:
-            try:
+            with suppress(LeaseLostError):
                 self._renew()
-            except LeaseLostError:
-                self.epoch = None
-            else:
                 return True
         began = self._clock.monotonic()
         if began < self._stands_back_until:
@@ -132,17 +120,13 @@ class Leadership:
         return True
 
     def _silent(self, lease: Lease) -> bool:
-        """Whether its holder has not renewed it for twice as long as it lasts, by this host's own count.
-
-        So a clock of the database that was set ahead, and back again, does not keep a dead leader's lease alive.
-        """
+        """Not renewed for twice as long as it lasts, by this host's clock: the database's may have been set."""
         seen, now = (lease.epoch, lease.renewed_at), self._clock.monotonic()
         if seen != self._seen:
             self._seen, self._seen_at = seen, now
         return now - self._seen_at > 2 * lease.lasts_s
 
     def look(self) -> None:
-        """The snapshot that this cycle goes by is taken from now on."""
         self._snapshot_at = self._clock.monotonic()
 
     def keep(self) -> None:
@@ -154,9 +138,6 @@ class Leadership:
         except StoreError:
             if self._left_s <= 0:
                 raise
-        except LeaseLostError:
-            self.epoch = None
-            raise
 
     def kept(self) -> bool:
         """As ``keep``, for the pauses between cycles; False when another daemon has taken the lease."""
@@ -167,29 +148,21 @@ class Leadership:
         return True
 
     def command_limit_s(self) -> float:
-        """How long a command to Slurm may take that is given at once.
-
-        Raises:
-            HaltedError: when the stop switch has been thrown.
-            LeaseLostError: when this daemon must not give it.
-            SnapshotTooOldError: when it should look at the cluster first.
-        """
+        """How long a command may take. Raises ``HaltedError``, ``LeaseLostError``, ``SnapshotTooOldError``."""
         self.keep()
         if why := self.closed():  # after the renewal, which may take long, and before the last look at the clock
             raise HaltedError(why)
         if self.epoch is None or self.observes:
             raise LeaseLostError("this daemon does not hold the lease, or has only just taken it over")
         if self._left_s <= self._limit_s:
-            raise LeaseLostError(
-                f"the lease could not be renewed in time: {max(0.0, self._left_s):.1f} s of it are left"
-            )
+            left_s = max(0.0, self._left_s)
+            raise LeaseLostError(f"the lease could not be renewed in time: {left_s:.1f} s of it are left")
         age_s = self._clock.monotonic() - self._snapshot_at
         if age_s > self._config.snapshot_limit:
             raise SnapshotTooOldError(f"the snapshot is {age_s:.0f} s old (daemon.snapshot_limit)")
         return self._limit_s
 
     def release(self) -> None:
-        """Give the lease up: no command is under way any more."""
         self.epoch = None
         self._store.release_lease(self._clock.now())
 
@@ -199,7 +172,6 @@ class Leadership:
         return f"takes it again when no other daemon has taken it within {self._config.lease:g} s"
 
     def end_cycle(self) -> None:
-        """No command is under way."""
         if self._hands_over:
             self._hands_over = False
             self._stands_back_until = self._clock.monotonic() + self._config.lease
@@ -210,7 +182,11 @@ class Leadership:
 
     def _renew(self) -> None:
         began = self._clock.monotonic()
-        self._store.renew_lease(self._clock.now(), self._config.lease)
+        try:
+            self._store.renew_lease(self._clock.now(), self._config.lease)
+        except LeaseLostError:
+            self.epoch = None
+            raise
         self._renewed, self._lease_s = began, self._config.lease
 
     @property
@@ -220,3 +196,61 @@ class Leadership:
     @property
     def _limit_s(self) -> float:
         return self._lease_s / 2
+
+
+STEP_S = 5.0  # less is drift, or a correction that harms no plan
+APART_S = 30.0  # so far the clocks of other machines may be from ours
+LASTS_S = 10.0  # where nothing is under way
+LASTS_UNDER_WAY_S = 300.0  # longer than most jobs take to save themselves
+_ASKS_EVERY_S = 600.0  # a database server
+
+
+class ClockWatch:
+    """Whether the wall clock can be gone by: it and the clock that nobody sets must go on alike, and others must agree.
+
+    One that was set forward makes every checkpoint late at once, and jobs would leave in the middle of saving
+    themselves. So after a step nothing is done until the clock is set back, or the new time has lasted. Others are a
+    database server and Slurm, whose clock has shown at least the latest start or submission of a job.
+
+    Looks once a cycle; only the loop's thread uses it.
+    """
+
+    def __init__(self, clock: Clock, server_time: Callable[[], datetime | None] = lambda: None) -> None:
+        self._clock = clock
+        self._server_time = server_time
+        self._ahead: float | None = None  # by how much the wall clock is ahead of the other one, as it is gone by
+        self._new: tuple[float, float] | None = None  # the same after a step, and when that was seen first
+        self._asked: float | None = None  # the server, last; None: it has to be asked
+        self.step_s = 0.0  # by so much the clock was set, where that is believed since the last look
+
+    def doubt(self, now: datetime, seen: float, snapshot: ClusterSnapshot, *, under_way: bool) -> str:
+        """Why nothing must be done by this time; empty: nothing. ``seen``: what ``steady`` said at ``now``."""
+        ahead, self.step_s = now.timestamp() - seen, 0.0
+        step_s = 0.0 if self._ahead is None else ahead - self._ahead
+        if abs(step_s) <= STEP_S:
+            self._new = None
+        else:
+            if self._new is None or abs(ahead - self._new[0]) > STEP_S:
+                self._new, self._asked = (ahead, seen), None
+            if seen - self._new[1] < (LASTS_UNDER_WAY_S if under_way else LASTS_S):
+                return f"the wall clock was set by {step_s:+.0f} s"
+        if why := self._others(now, seen, snapshot):
+            return why
+        if self._new is not None:
+            self.step_s = step_s
+        self._ahead, self._new = ahead, None
+        return ""
+
+    def _others(self, now: datetime, seen: float, snapshot: ClusterSnapshot) -> str:
+        times = [job.start_time for job in snapshot.holders if job.state is JobState.RUNNING and job.start_time]
+        times += [job.submit_time for job in snapshot.jobs]
+        latest = max((each for each in times if each < LATEST), default=now)  # one bad record says nothing of a clock
+        if (behind_s := (latest - now).total_seconds()) > APART_S:
+            return f"the wall clock is at least {behind_s:.0f} s behind Slurm's"
+        if self._asked is None or seen - self._asked >= _ASKS_EVERY_S:
+            theirs = self._server_time()
+            since_s = self._clock.steady() - seen
+            if theirs is not None and abs(ahead_s := (now - theirs).total_seconds() + since_s) > APART_S:
+                return f"the wall clock is {ahead_s:+.0f} s ahead of the database's"
+            self._asked = seen
+        return ""

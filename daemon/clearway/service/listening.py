@@ -7,14 +7,16 @@ import socket
 import ssl
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from clearway.api.admission import REFUSED, RETRY_AFTER_S
+from clearway.api.context import Feed
 from clearway.config.access import ApiConfig
 from clearway.model.errors import ConfigError
 
@@ -23,15 +25,12 @@ _SOCKET_MODE = 0o660  # the daemon's user and group; the folder may be stricter
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A bound socket. ``tls`` None: without."""
-
     socket: socket.socket
     config: ApiConfig
     tls: ssl.SSLContext | None
 
     @property
     def address(self) -> str:
-        """Where the API answers, with the port that was really chosen."""
         if self.config.socket is not None:
             return f"unix:{self.config.socket}"
         host, port = self.socket.getsockname()[:2]
@@ -46,10 +45,7 @@ class Listener:
         return not _is_loopback(str(self.socket.getsockname()[0]))
 
     def reload(self) -> None:
-        """Take a renewed certificate for new connections.
-
-        Raises ``ConfigError``: it cannot be used, and the old one stays.
-        """
+        """Take a renewed certificate for new connections. Raises ``ConfigError``: the old one stays."""
         if self.tls is not None:
             _context(self.config)  # first in one that nobody uses: a key that does not fit would stay in ours
             _load(self.tls, self.config)
@@ -62,10 +58,7 @@ class Listener:
 
 
 def listen(config: ApiConfig) -> Listener:
-    """Bound before anything else starts: what is taken or cannot be used must be told at once.
-
-    Raises ``ConfigError``: one line that says what is wrong.
-    """
+    """Bound before anything else starts, so that what is taken is told at once. Raises ``ConfigError``."""
     tls = None if config.certificate is None or config.socket is not None else _context(config)
     bound = _bind(config.host, config.port) if config.socket is None else _bind_path(config.socket)
     return Listener(bound, config, tls)
@@ -86,19 +79,17 @@ def _is_loopback(host: str) -> bool:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        # With its protocol: else asyncio leaves Nagle's algorithm on, and every answer waits 40 ms for an ACK.
-        bound = socket.socket(family, kind, protocol)
+    with contextlib.ExitStack() as unless_bound:
         try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, kind, protocol, _, address = found[0]
+            # With its protocol: else asyncio leaves Nagle's algorithm on, and every answer waits 40 ms for an ACK.
+            bound = unless_bound.enter_context(socket.socket(family, kind, protocol))
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
-        except OSError:
-            bound.close()
-            raise
-    except OSError as error:
-        raise ConfigError(f"api: cannot listen on {host} port {port}: {error.strerror or error}") from None
+        except OSError as error:
+            raise ConfigError(f"api: cannot listen on {host} port {port}: {error.strerror or error}") from None
+        unless_bound.pop_all()
     return bound
 
 
@@ -126,13 +117,11 @@ def _answers(path: Path) -> bool:
 
 
 def check_certificate(config: ApiConfig) -> None:
-    """Raises ``ConfigError`` where TLS is wanted and its files cannot be used."""
     if config.certificate is not None:
         _context(config)
 
 
 def _context(config: ApiConfig) -> ssl.SSLContext:
-    """TLS 1.2 or newer."""
     made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     _load(made, config)
@@ -159,18 +148,16 @@ MOST = 256  # connections; each needs a file descriptor and some 20 KiB
 MOST_OF_PEER = 128  # of one address; every caller on the daemon's own machine is one peer
 PATIENCE_S = 20.0  # for a whole request, and for its answer to be taken
 NEXT_REQUEST_S = 5  # for the next request of a connection
+_LAST_REQUESTS_S = 5  # how long open requests may take when the daemon stops
 
 
 class BoundedConnection(H11Protocol):
     """Bounds what connections to the API may hold: how many there are, of each peer too, and for how long one may idle.
 
-    A connection is *answering* from when its request has been read whole until the answer is written. Any other one
-    holds nothing that is missed: one that waits for its first byte, for the rest of a request or for the next one, and
-    one whose peer does not read. Where there are too many, the one of these that has been so for longest is closed, so
-    that idle connections never keep a new one out. ``clearway.api.admission`` bounds those that answer; one whose
-    request it refused is read again after ``RETRY_AFTER_S``, so that callers who ask without a break cost little.
-
-    A connection that knows whether it answers, and since when it does not.
+    A connection is *answering* from when its request has been read whole until the answer is written. Where there are
+    too many, the one of the others that has been quiet for longest is closed, so that idle connections never keep a new
+    one out. ``clearway.api.admission`` bounds those that answer; one whose request it refused is read again after
+    ``RETRY_AFTER_S``, so that callers who ask without a break cost little.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -210,10 +197,7 @@ def _user_of(transport: asyncio.Transport) -> tuple[str, int] | None:
 
 
 def surplus(connections: Iterable[BoundedConnection], new: BoundedConnection) -> list[BoundedConnection]:
-    """Which to close now that there is a new one: of its peer's if these are too many, else of all.
-
-    The new one itself where all others answer.
-    """
+    """What to close for a new one: of its peer's if too many, else of all; itself where all others answer."""
     everyone = list(connections)
     of_peer = [each for each in everyone if each.peer == new.peer]
     crowd = of_peer if len(of_peer) > MOST_OF_PEER else everyone if len(everyone) > MOST else []
@@ -226,3 +210,49 @@ def close_idle(connections: Iterable[Any], now: float) -> None:
     for each in list(connections):
         if not each.answering and now - each.quiet_since > PATIENCE_S:
             each.transport.abort()
+
+
+class _HttpConfig(uvicorn.Config):
+    """With a TLS context of ours: uvicorn's own takes weak ciphers, and no renewed certificate."""
+
+    tls: ssl.SSLContext | None = None
+
+    def load(self) -> None:
+        super().load()
+        self.ssl = self.tls
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its own signal handlers, and with a tick for ours, from when it answers."""
+
+    def __init__(self, app: object, tick: Callable[[], None], feed: Feed, tls: ssl.SSLContext | None) -> None:
+        config = _HttpConfig(
+            app,  # type: ignore[arg-type]  # any ASGI application
+            log_config=None,
+            access_log=False,
+            http=BoundedConnection,
+            ws="none",
+            loop="asyncio",
+            lifespan="on",
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=NEXT_REQUEST_S,
+            timeout_graceful_shutdown=_LAST_REQUESTS_S,
+        )
+        config.tls = tls
+        super().__init__(config)
+        self._tick = tick
+        self._feed = feed
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._feed.close()  # else it would wait for those who listen
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def on_tick(self, counter: int) -> bool:
+        self._tick()
+        close_idle(self.server_state.connections, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +24,21 @@ from clearway.model.operations import Operation
 from clearway.model.report import CycleReport
 from clearway.planning.base import Planner
 from clearway.preemption.explanation import Explaining
-from clearway.service.clock_watch import ClockWatch
 from clearway.service.cycle import Cycle, Parts
-from clearway.service.leadership import Leadership
+from clearway.service.leadership import ClockWatch, Leadership
 from clearway.store.base import STATUS, Store
 
 LOOKS_EVERY_S = 0.1
+_SENTENCES_EVERY_S = 5.0
+_SETTLES_EVERY_S = 3600.0
+_LOOKS_BACK = timedelta(hours=1)  # older plans are history: no explanation of them is expected
 
 
 class WakeFile:
-    """A file that job_submit.lua of slurmctld writes to when an urgent job is submitted, so that the daemon looks at
-    once.
+    """Tells of changes of a file that job_submit.lua of slurmctld writes to when an urgent job is submitted.
 
     Without it such a job is seen when the pause between two cycles is over. To look at a file costs slurmctld nothing,
-    as more cycles would. Whoever can write to the file can make the daemon look sooner, and nothing else: what it says
-    is not read.
-
-    Tells of each change of the file since the last look; of none where there is no such file.
+    as more cycles would. What it says is not read: whoever can write to it can make the daemon look sooner, no more.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -53,26 +50,18 @@ class WakeFile:
         return self._seen is not None and self._seen != seen
 
     def _stamp(self) -> tuple[int, int, int] | None:
-        if self.path is None:
-            return None
-        try:
-            found = self.path.stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-_SENTENCES_EVERY_S = 5.0
+        with contextlib.suppress(OSError):
+            found = None if self.path is None else self.path.stat()
+            return found and (found.st_mtime_ns, found.st_size, found.st_ino)
+        return None
 
 
 @dataclass(slots=True)
 class StatusRecord:
-    """What `clearway status` shows beside operations: mode, and the urgent jobs that wait. Kept as one small value.
+    """What `clearway status` shows beside operations, of the daemon that leads: mode, and the urgent jobs that wait.
 
     The command line may run where the daemon does not answer, so it reads the database. The value is written when it
     changes: at once where another mode holds or other jobs wait, else (other sentences) at most every few seconds.
-
-    For the daemon that leads.
     """
 
     store: Store
@@ -93,10 +82,9 @@ class StatusRecord:
             "waiting_preemptors": len(report.waiting),
             "left_to_slurm": dict(sorted(Counter(report.left_to_slurm).items())),
         }
-        if value == self._written:
-            return
         now_s = self.clock.monotonic()
-        if _facts(value) == _facts(self._written) and now_s - self._written_at < _SENTENCES_EVERY_S:
+        soon = now_s - self._written_at < _SENTENCES_EVERY_S
+        if value == self._written or (soon and _facts(value) == _facts(self._written)):
             return
         with contextlib.suppress(StoreError, LeaseLostError):
             self.store.set_value(STATUS, value)
@@ -104,15 +92,8 @@ class StatusRecord:
 
 
 def _facts(value: dict[str, Any]) -> tuple[Any, ...]:
-    """The value without its sentences."""
     waiting = [(each["job_id"], each["eviction_id"], each["deadline"]) for each in value.get("waiting", ())]
     return *(value.get(key) for key in ("mode", "only_observes", "slurm_version", "waiting_preemptors")), waiting
-
-
-_SETTLES_EVERY_S = 3600.0
-_LOOKS_BACK = timedelta(hours=1)  # older plans are history: no explanation of them is expected
-
-PlanKey = tuple[int, int]  # eviction id, revision
 
 
 class Explainer:
@@ -127,14 +108,14 @@ class Explainer:
         self._store, self._planner, self._clock, self._emit = store, planner, clock, emit
         self._at: tuple[Operation, Explaining] | None = None
         self._spent_s = 0.0
-        self._begun: set[PlanKey] = set()
+        self._begun: set[tuple[int, int]] = set()  # eviction id, revision
 
     def work(self, now: datetime, limit_s: float, go_on: Callable[[], bool]) -> None:
         """Explain while ``go_on`` says so; ``limit_s`` is what one plan may take altogether (0: none is explained)."""
         while limit_s > 0 and go_on():
-            if self._at is None and not self._begin(now):
+            self._at = self._at or self._next(now)
+            if self._at is None:
                 return
-            assert self._at is not None  # noqa: S101 - just begun
             eviction, explaining = self._at
             began = self._clock.monotonic()
             try:
@@ -150,25 +131,21 @@ class Explainer:
                 self._emit(PlanExplained(eviction, explanation))
 
     def unexplained(self, now: datetime) -> tuple[int, ...]:
-        """Evictions whose plans have no explanation yet, by whichever daemon."""
         return self._store.unexplained(now - _LOOKS_BACK)
 
-    def _begin(self, now: datetime) -> bool:
+    def _next(self, now: datetime) -> tuple[Operation, Explaining] | None:
         for eviction_id in self.unexplained(now):
             eviction = self._store.eviction(eviction_id)
             key = (eviction_id, eviction.revision)
             if key not in self._begun:
                 self._begun.add(key)
-                self._at, self._spent_s = (eviction, Explaining(eviction.plan, self._planner)), 0.0
-                return True
-        return False
+                self._spent_s = 0.0
+                return eviction, Explaining(eviction.plan, self._planner)
+        return None
 
 
 class Loop:
-    """The daemon's work. ``assemble`` makes the cycle of a configuration.
-
-    All state that matters is in the store and on the cluster; this object can be dropped.
-    """
+    """``assemble`` makes the cycle of a configuration. All that matters is in the store and on the cluster."""
 
     def __init__(
         self, parts: Parts, config: Config, assemble: Callable[[Config, Parts, Leadership], Cycle], explainer: Explainer
@@ -192,7 +169,6 @@ class Loop:
         self._settled: tuple[bool, float] | None = None  # whether jobs were known, and when
 
     def reconfigure(self, config: Config) -> None:
-        """Go by another configuration from the next cycle on; any thread may call this."""
         self._next_config = config
         self.parts.reload_waits.set()
         self.wake()
@@ -202,32 +178,23 @@ class Loop:
         self._wake.set()
 
     def cycle(self) -> CycleReport:
-        """Run one cycle; what it raises is the caller's."""
         self.parts.reload_waits.clear()
         config, self._next_config = self._next_config, None
         if config is not None:
             self._cycle = self._assemble(config, self.parts, self.leadership)
             self.config = config
             self._wake_file = WakeFile(config.daemon.wake_file)
-        under_way = self.report is not None and any(e.state.acting for e in self.report.open_evictions)
-        doubt = partial(self._clock_watch.doubt, under_way=under_way)
-        self.report = self._cycle.run(self.report, self._alive, doubt, lambda: self._clock_watch.step_s)
-        self._cycle.quarantine.attempt_part("telling of a cycle", self.parts.emit, self.report)
+        self.report = self._cycle.run(self.report, self._alive, self._clock_watch)
+        part = self._cycle.quarantine.attempt_part
+        part("telling of a cycle", self.parts.emit, self.report)
         if self.report.epoch is not None:
-            self._cycle.quarantine.attempt_part("status", self._note_status, self.report)
+            part("status", self._status.note, self.report, self.config.daemon.mode, self.parts.backend_why)
         return self.report
-
-    def _note_status(self, report: CycleReport) -> None:
-        self._status.note(report, self.config.daemon.mode, self.parts.backend_why)
 
     def run(
         self, stop: threading.Event, beat: Callable[[], None] = lambda: None, alive: Callable[[], None] = lambda: None
     ) -> None:
-        """Cycle until ``stop`` is set.
-
-        ``beat`` is called after every cycle that succeeded, ``alive`` between any two pieces of work within one: a
-        cycle that has much to do is no loop that hangs.
-        """
+        """``beat``: after each cycle that succeeded; ``alive``: between any two pieces of work within one."""
         self._alive = alive
         self.settle()
         while not stop.is_set():
@@ -247,11 +214,9 @@ class Loop:
     def settle(self) -> None:
         """Tell the garbage collector what stays: the code, and once they are there the records of a whole cluster.
 
-        The solver's code as well: to load it takes 0.4 s, which a cycle that plans for several jobs does not have.
-
-        Otherwise it goes through all of them in the middle of a cycle that makes many objects, as one that plans does
-        (with 60,000 jobs twice, 0.15 s each). Records are no part of a cycle of references, so they go all the same
-        when others come. What is left over of such cycles is found every hour, between two cycles.
+        Otherwise it goes through all of them in the middle of a cycle that makes many objects (with 60,000 jobs twice,
+        0.15 s each). Records are no part of a cycle of references, so they go all the same when others come. What is
+        left over of such cycles is found every hour. The solver's code is loaded here as well: that takes 0.4 s.
         """
         now, known = self.parts.clock.monotonic(), self.report is not None
         if self._settled is not None and self._settled[0] == known and now - self._settled[1] < _SETTLES_EVERY_S:
@@ -264,7 +229,7 @@ class Loop:
 
     def look_ahead(self, until: float) -> None:
         """Look at running jobs before an urgent job comes, for a moment at a time, but no longer than ``until``."""
-        if self.report is not None and self.leadership.epoch is not None and not self.leadership.observes:
+        if self.report is not None and self._acts:
             context = CycleContext(self.report.snapshot, self.config, self.parts.clock.now())
             ends = min(until, self.parts.clock.monotonic() + LOOKS_EVERY_S)  # no longer than the wake file can wait
             self._cycle.look_ahead(context, lambda: self.parts.clock.monotonic() < ends and not self._wake.is_set())
@@ -274,8 +239,11 @@ class Loop:
         left_s = max(0.0, ends - self.parts.clock.monotonic())
         while left_s > 0:
             part_s = min(left_s, self.leadership.standby_pause_s)
-            if self._woken_within(part_s) or not self._kept():
-                break
+            try:
+                if self._woken_within(part_s) or not self.leadership.kept():
+                    break
+            except ClearwayError:
+                break  # the next cycle begins at once
             left_s -= part_s
         self._wake.clear()
 
@@ -300,12 +268,9 @@ class Loop:
             return 0.0
         return min(self._pause_s, self.config.daemon.active_interval) if again_soon else self._pause_s
 
-    def _kept(self) -> bool:
-        """False: the next cycle should begin at once."""
-        try:
-            return self.leadership.kept()
-        except ClearwayError:
-            return False
+    @property
+    def _acts(self) -> bool:
+        return self.leadership.epoch is not None and not self.leadership.observes
 
     @property
     def _pause_s(self) -> float:
@@ -315,11 +280,8 @@ class Loop:
         return self.config.daemon.active_interval if acting else self.config.daemon.poll_interval
 
     def explain(self, until: float) -> None:
-        """Find out for stored plans what else could have been decided; only the daemon that acts does it.
-
-        ``until`` is a time of the clock's ``monotonic``; ``wake`` and the wake file end it sooner.
-        """
-        if self.report is not None and self.leadership.epoch is not None and not self.leadership.observes:
+        """Find out for stored plans what else could have been decided, until that time or until it is woken."""
+        if self.report is not None and self._acts:
             self.explainer.work(
                 self.parts.clock.now(),
                 self.config.planning.explanation_time,

@@ -5,17 +5,14 @@ from dataclasses import dataclass, replace
 
 from clearway.drain.controller import DrainController
 from clearway.drain.request import DrainRequest, read_request
-from clearway.drain.rolling_controller import RollingController
+from clearway.drain.rolling import RollingController
 from clearway.eligibility.authorization import may_not_approve
-from clearway.execution.breaker import Breaker
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.executor import Executor
-from clearway.execution.gate import told
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import entered
-from clearway.execution.quarantine import Quarantine
+from clearway.execution.restraints import Breaker, Quarantine, Suppression, UserPauses, told
 from clearway.execution.save_tests import SaveTestController, SaveTestRequest
-from clearway.execution.user_pauses import Suppression, UserPauses
 from clearway.model.errors import ClearwayError, RequestError, StoreError
 from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import Eviction, EvictionState, Operation, Promise
@@ -33,10 +30,7 @@ _WHEN_RESUMED = ", when the pause is over (clearway resume)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHandler:
-    """Handles requests in the order in which they came; one that is refused says why, and changes nothing.
-
-    One that makes Clearway fail is finished as failed: left open, it would be met again in every cycle.
-    """
+    """In the order in which they came. One that makes Clearway fail is finished as failed, not met again."""
 
     store: Store
     operations: OpenOperations
@@ -54,7 +48,6 @@ class RequestHandler:
     emit: Emit
 
     def handle(self, requests: Sequence[OperatorRequest], context: CycleContext) -> CycleContext:
-        """Handle all of them; the context with the pause as it is afterwards."""
         for request in requests:
             context.alive()
             try:
@@ -64,7 +57,9 @@ class RequestHandler:
                     raise  # it may be stored all the same: the next cycle sees what is, and takes the request again
                 answer = Answer(code=RequestResult.REFUSED, sentence=str(error))
             except Exception as error:  # noqa: BLE001 - a defect, which must not keep other requests from being handled
-                answer = self._failed(request, error, context)
+                self.quarantine.failed(Subject.REQUEST, str(request.request_id), error, context.now)
+                why = f"Clearway failed at this request and does not try it again ({described(error)}); see its log"
+                answer = Answer(code=RequestResult.FAILED, sentence=why)
             else:
                 if request.kind in (RequestKind.PAUSE, RequestKind.RESUME):
                     context = replace(context, paused=request.kind == RequestKind.PAUSE)
@@ -74,18 +69,13 @@ class RequestHandler:
                 self.store.finish_request(request.request_id, context.now, answer)
         return context
 
-    def _failed(self, request: OperatorRequest, error: Exception, context: CycleContext) -> Answer:
-        self.quarantine.failed(Subject.REQUEST, str(request.request_id), error, context.now)
-        why = f"Clearway failed at this request and does not try it again ({described(error)}); see its log"
-        return Answer(code=RequestResult.FAILED, sentence=why)
-
     def _handle(self, request: OperatorRequest, context: CycleContext) -> Answer | None:
         """None: it stays open. Raises ``ClearwayError`` where the request is refused."""
         answers: Mapping[str, Callable[[OperatorRequest, CycleContext], Answer | None]] = {
             RequestKind.APPROVE: self._approve,
             RequestKind.CANCEL: self._cancel,
             RequestKind.PAUSE: self._pause,
-            RequestKind.RESUME: self._resume,
+            RequestKind.RESUME: self._pause,
             RequestKind.HALT: self._halt,
             RequestKind.UNHALT: self._halt,
             RequestKind.DRAIN: self._drain,
@@ -101,15 +91,13 @@ class RequestHandler:
             raise RequestError(f"unknown request {request.kind}")
         return answers[request.kind](request, context)
 
-    def _pause(self, _: OperatorRequest, __: CycleContext) -> Answer:
-        self.store.set_value(PAUSED, True)
-        return Answer(sentence="paused")
-
-    def _resume(self, _: OperatorRequest, context: CycleContext) -> Answer:
-        self.store.set_value(PAUSED, False)
-        self.pauses.end(context.now)
-        self.breaker.end()
-        return Answer(sentence="resumed")
+    def _pause(self, request: OperatorRequest, context: CycleContext) -> Answer:
+        pause = request.kind == RequestKind.PAUSE
+        self.store.set_value(PAUSED, pause)
+        if not pause:
+            self.pauses.end(context.now)
+            self.breaker.end()
+        return Answer(sentence="paused" if pause else "resumed")
 
     def _halt(self, request: OperatorRequest, _: CycleContext) -> Answer:
         halt = request.kind == RequestKind.HALT
@@ -142,7 +130,10 @@ class RequestHandler:
         """Plans that were made together count on each other's jobs, so they are approved together, or none is."""
         eviction = self._operation(request)
         if eviction.state is not EvictionState.AWAITING_APPROVAL:
-            raise RequestError(self._not_awaiting(eviction))
+            replaced = eviction.state is EvictionState.SUPERSEDED
+            newer = self.store.successor(eviction.eviction_id) if replaced else None
+            instead = "" if newer is None else f"; eviction {newer} replaces it"
+            raise RequestError(f"eviction {eviction.eviction_id} is {eviction.state.value}{instead}")
         if context.only_observes:
             raise RequestError(context.nothing_begun)
         both = eviction, *self._planned_together(eviction)
@@ -157,24 +148,11 @@ class RequestHandler:
         others = ", ".join(str(each.eviction_id) for each in both[1:])
         return Answer(sentence=f"approved, with {others}: planned together" if others else "approved")
 
-    def _not_awaiting(self, eviction: Operation) -> str:
-        """With the one that replaces it, if any."""
-        replaced = eviction.state is EvictionState.SUPERSEDED
-        newer = self.store.successor(eviction.eviction_id) if replaced else None
-        instead = "" if newer is None else f"; eviction {newer} replaces it"
-        return f"eviction {eviction.eviction_id} is {eviction.state.value}{instead}"
-
     def _planned_together(self, eviction: Operation) -> tuple[Operation, ...]:
-        """Others that await approval as well."""
-        jobs = set(eviction.plan.together) if isinstance(eviction, Eviction) else set()
-        return tuple(
-            each
-            for each in self.operations.others(eviction)
-            if isinstance(each, Eviction)
-            and each.state is EvictionState.AWAITING_APPROVAL
-            and each.preemptor.job_id in jobs
-            and eviction.subject.job_id in each.plan.together
-        )
+        jobs = eviction.plan.together if isinstance(eviction, Eviction) else ()
+        await_it = [e for e in self.operations.others(eviction) if e.state is EvictionState.AWAITING_APPROVAL]
+        waiting = [e for e in await_it if isinstance(e, Eviction) and e.preemptor.job_id in jobs]
+        return tuple(e for e in waiting if eviction.subject.job_id in e.plan.together)
 
     def _cancel(self, request: OperatorRequest, context: CycleContext) -> Answer:
         eviction = self._operation(request)

@@ -7,46 +7,106 @@ Signal handlers only set flags, which the HTTP server's clock looks at ten times
 anything, even the writing of a log line.
 """
 
-import asyncio
 import contextlib
 import os
+import re
 import signal
 import socket
-import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
+from typing import Any
 
-import uvicorn
-
+import clearway
 from clearway.api.app import create_app
-from clearway.api.context import Context, Feed, Pulse, Refusals
-from clearway.api.logins import Logins, Tokens
+from clearway.api.context import Context, Pulse, Refusals
+from clearway.api.logins import Entry, Logins, Tokens
 from clearway.api.reading_routes import shown
 from clearway.config.configuration import Config
-from clearway.config.notify import NotifyConfig
+from clearway.model.audit import Audited, AuditKind, AuditRow
+from clearway.model.clock import Clock
 from clearway.model.errors import ClearwayError, ConfigError, StoreError
 from clearway.notify.dispatch import Dispatcher
-from clearway.service.configuration_record import ConfigurationRecord
-from clearway.service.listening import NEXT_REQUEST_S, BoundedConnection, close_idle, known_hosts, listen
+from clearway.service.listening import HttpServer, known_hosts, listen
 from clearway.service.loop import Loop
 from clearway.slurm.identity import SlurmIdentity
+from clearway.store.base import Store
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.metrics import Metrics
 from clearway.web import page
 
-_LAST_REQUESTS_S = 5  # how long open requests may take when the daemon stops
 _NEED_RESTART = ("daemon.log_format", "planning.planner", "slurm", "store", "api")
-_LAST_CYCLE_S = 90.0  # ... and the cycle: a call to Slurm has a time limit of its own
+_LAST_CYCLE_S = 90.0  # that the last cycle may take: a call to Slurm has a time limit of its own
+_PASSWORD = re.compile(r"(?<=//)([^:/@]*):.*@")
+_HASH_SHOWN = len("sha256:") + 12
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationRecord:
+    """What the audit trail has of a daemon's configuration and tokens: each change, with old and new values.
+
+    What was recorded last is kept in the database, so that a change shows that was made while the daemon did not run.
+    A token is named by the beginning of its hash; of the database's URL the password is left out. Every method raises
+    ``StoreError`` where it cannot be recorded: then nothing may be taken over.
+    """
+
+    store: Store
+    clock: Clock
+    owner: str  # the daemon's name
+
+    def started(self, config: Config, tokens: Iterable[Entry]) -> AuditRow:
+        about = {"version": clearway.__version__, "mode": config.daemon.mode.value}
+        return self._record(AuditKind.START, config, tokens, about)
+
+    def changed(self, config: Config, tokens: Iterable[Entry]) -> None:
+        self._record(AuditKind.CONFIGURATION, config, tokens, {})
+
+    def refused(self, why: str) -> None:
+        self.store.audit(self._audited(AuditKind.CONFIGURATION_REFUSED, {"why": why}))
+
+    def halted(self, why: str) -> None:
+        """The stop switch as the daemon sees it; ``why`` empty: it is gone. A file for it names nobody."""
+        self.store.audit(self._audited(AuditKind.HALT, {"halted": why}))
+
+    def _audited(self, kind: AuditKind, about: Values) -> Audited:
+        return Audited(at=self.clock.now(), actor=self.owner, kind=kind, about=about)
+
+    def _record(self, kind: AuditKind, config: Config, tokens: Iterable[Entry], about: Values) -> AuditRow:
+        key = f"configuration {self.owner}"
+        kept, values = self.store.get_value(key), flat(config, tokens)
+        changes = differences(flat(Config(), ()) if kept is None else kept, values)
+        return self.store.audit_keeping(self._audited(kind, about | {"changes": changes}), key, values)
+
+
+def flat(config: Config, tokens: Iterable[Entry]) -> Values:
+    found: Values = {}
+    for section, values in config.model_dump(mode="json").items():
+        if isinstance(values, dict):
+            found |= {f"{section}.{name}": value for name, value in values.items()}
+        else:
+            found[section] = values
+    found["store.url"] = _PASSWORD.sub(r"\1:***@", str(found["store.url"]).partition("?")[0])
+    for entry in tokens:
+        found[f"token {entry.digest[:_HASH_SHOWN]}"] = entry.line.rpartition(" ")[0]
+    return found
+
+
+def differences(old: Values, new: Values) -> dict[str, list[Any]]:
+    """Old and new value of each key whose values differ; None for one that is not there."""
+    return {
+        key: [old.get(key), new.get(key)]
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) or (key in old) != (key in new)
+    }
 
 
 class Notifier:
-    """Tells systemd how the daemon is (the sd_notify protocol): one datagram to $NOTIFY_SOCKET, nothing without it.
-
-    A systemd that does not listen is no reason to fail.
-    """
+    """The sd_notify protocol: one datagram to $NOTIFY_SOCKET, nothing without it."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         address = (os.environ if environment is None else environment).get("NOTIFY_SOCKET", "")
@@ -61,7 +121,6 @@ class Notifier:
         self._send("READY=1", status)
 
     def beat(self, status: str = "") -> None:
-        """A sign of life for WatchdogSec=."""
         self._send("WATCHDOG=1", status)
 
     def reloading(self) -> None:
@@ -102,7 +161,6 @@ class Service:
         self._read_config = read_config
         self._notifier = notifier or Notifier({})
         self._dispatcher = dispatcher
-        self._open_notices = dispatcher.open if dispatcher is not None else _nothing_told
         self._log = get_logger()
         self._stopping = threading.Event()
         self._reload_asked = False
@@ -115,18 +173,17 @@ class Service:
         self._feed = context.feed
         app = create_app(context, known_hosts(self._config.api))
         page.mount(app)
-        self._http = _HttpServer(app, self._on_tick, self._feed, self._listener.tls)
+        self._http = HttpServer(app, self._on_tick, self._feed, self._listener.tls)
         self._worker = threading.Thread(target=self._work, name="clearway-loop", daemon=True)
         metrics.configured(self._config)
 
     @property
     def address(self) -> str:
-        """Where the API answers, with the port that was really chosen."""
         return self._listener.address
 
     def run(self) -> int:
         """The exit status: 0 after an orderly stop."""
-        take_notices = self._open_notices(self._config.notify)
+        take_notices = self._open_notices(self._config)
         row = self._record.started(self._config, self._logins.entries)
         self._log.info("audit trail", entries=row.sequence, head=row.hash)
         take_notices()
@@ -137,6 +194,11 @@ class Service:
             stopped = self._shut_down()
         return 0 if stopped and not self._loop_died else 1
 
+    def run_until_signal(self) -> int:
+        """For the main thread; the exit status."""
+        with self.signals():
+            return self.run()
+
     def stop(self) -> None:
         """Any thread and any signal handler may call this."""
         self._stopping.set()
@@ -145,8 +207,6 @@ class Service:
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """Handle SIGTERM, SIGINT and SIGHUP meanwhile; for the main thread."""
-
         def handle(number: int, _: FrameType | None) -> None:
             if number == signal.SIGHUP:
                 self._reload_asked = True
@@ -168,20 +228,22 @@ class Service:
     def _beat(self) -> None:
         self.pulse.beat()
         self._notifier.beat(self._status())
-        report = self._loop.report
-        if report is not None:
-            self._feed.look(lambda: (self._config.daemon.mode, self._unexplained(), shown(report)))
-        if report is not None and report.halted != self._halted:
+        if (report := self._loop.report) is None:
+            return
+        self._feed.look(lambda: (self._config.daemon.mode, self._unexplained(), shown(report)))
+        if report.halted != self._halted:
             with contextlib.suppress(StoreError):  # then after the next cycle
                 self._record.halted(report.halted)
                 self._halted = report.halted
 
     def _unexplained(self) -> tuple[int, ...] | None:
         """None while the database does not answer: that is a change as well."""
-        try:
+        with contextlib.suppress(StoreError):
             return self._loop.explainer.unexplained(self._loop.parts.clock.now())
-        except StoreError:
-            return None
+        return None
+
+    def _open_notices(self, config: Config) -> Callable[[], None]:
+        return (lambda: None) if self._dispatcher is None else self._dispatcher.open(config.notify)
 
     def _status(self) -> str:
         report, mode = self._loop.report, self._config.daemon.mode.value
@@ -212,7 +274,7 @@ class Service:
             entries, take_over = self._logins.reload(wanted.access)
             self._listener.reload()
             taken, fixed = reloaded(self._config, wanted)
-            take_notices = self._open_notices(taken.notify)
+            take_notices = self._open_notices(taken)
             self._record.changed(taken, entries)
         except (ConfigError, StoreError) as error:
             self._log.error("configuration not reloaded, the old one stays", error=str(error))
@@ -256,7 +318,6 @@ class Service:
 
 
 def api_context(loop: Loop, *, pulse: Pulse, logins: Logins, metrics: Metrics) -> Context:
-    """What the API reads of this loop."""
     parts = loop.parts
     return Context(
         report=lambda: loop.report,
@@ -277,81 +338,8 @@ def api_context(loop: Loop, *, pulse: Pulse, logins: Logins, metrics: Metrics) -
     )
 
 
-def _nothing_told(_: NotifyConfig) -> Callable[[], None]:
-    return lambda: None
-
-
-class _HttpConfig(uvicorn.Config):
-    """With a TLS context of ours: uvicorn's own takes weak ciphers, and no renewed certificate."""
-
-    tls: ssl.SSLContext | None = None
-
-    def load(self) -> None:
-        super().load()
-        self.ssl = self.tls
-
-
-class _HttpServer(uvicorn.Server):
-    """uvicorn without its own signal handlers, and with a tick for ours, from when it answers."""
-
-    def __init__(self, app: object, tick: Callable[[], None], feed: Feed, tls: ssl.SSLContext | None) -> None:
-        config = _HttpConfig(
-            app,  # type: ignore[arg-type]  # any ASGI application
-            log_config=None,
-            access_log=False,
-            http=BoundedConnection,
-            ws="none",
-            loop="asyncio",
-            lifespan="on",
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=NEXT_REQUEST_S,
-            timeout_graceful_shutdown=_LAST_REQUESTS_S,
-        )
-        config.tls = tls
-        super().__init__(config)
-        self._tick = tick
-        self._feed = feed
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._feed.close()  # else it would wait for those who listen
-        await super().shutdown(sockets)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def on_tick(self, counter: int) -> bool:
-        self._tick()
-        close_idle(self.server_state.connections, asyncio.get_running_loop().time())
-        return await super().on_tick(counter)
-
-
-def serve(
-    loop: Loop,
-    metrics: Metrics,
-    tokens: Tokens,
-    *,
-    slurm: SlurmIdentity | None = None,
-    read_config: Callable[[], Config] | None = None,
-    dispatcher: Dispatcher | None = None,
-    announce: Callable[[str], None] = lambda _: None,
-) -> int:
-    """Run until a signal ends it; returns the exit status. ``announce`` is told the API's address.
-
-    Raises ``ConfigError`` when the API cannot listen where it should.
-    """
-    service = Service(
-        loop, metrics, tokens, slurm=slurm, read_config=read_config, notifier=Notifier(), dispatcher=dispatcher
-    )
-    with service.signals():
-        announce(service.address)
-        return service.run()
-
-
 @contextlib.contextmanager
 def background(service: Service) -> Iterator[Service]:
-    """Run a service beside what the caller does, and stop it in order."""
     thread = threading.Thread(target=service.run, name="clearway-http", daemon=True)
     thread.start()
     service.ready.wait(30)

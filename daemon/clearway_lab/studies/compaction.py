@@ -23,9 +23,7 @@ from itertools import pairwise
 from operator import attrgetter
 from random import Random
 
-from clearway.relocation.compaction import plan_compaction
-from clearway.relocation.moves import Host
-from clearway.relocation.promotion import plan_promotion
+from clearway.relocation.moves import Host, plan_compaction, plan_promotion
 from clearway_lab.simulator.shared_nodes import (
     HOUR_S,
     STILL,

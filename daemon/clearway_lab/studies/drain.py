@@ -7,7 +7,7 @@ busy, or several in a row as a rack has them. From the very same moment three wa
 
 - ``wait``: nothing new starts there, and the jobs that are there run to their ends (Slurm's DRAIN). Each job's
   true run time is recorded, and so is the end of the last one.
-- ``drain``: Clearway's own plan (``drain.plan.plan_drain``) for images of so many GiB a node. Checkpoints are written
+- ``drain``: Clearway's own plan (``plan_drain``) for images of so many GiB a node. Checkpoints are written
   one after another, in the plan's order; a job that ends before its turn ends by itself. The nodes of a job are free
   when it is saved, and at most ``execution.kill_allowance`` later.
 - ``requeue``: the same plan where no job can be saved and the order is forced: quick, and all the work is repeated.
@@ -25,7 +25,7 @@ from pathlib import Path
 from random import Random
 
 from clearway.config.configuration import Config
-from clearway.drain.plan import plan_drain
+from clearway.drain.lifecycle import plan_drain
 from clearway.eligibility.context import PlanningContext
 from clearway.model.cluster import JobState
 from clearway.model.durations import format_duration

@@ -14,9 +14,8 @@ import pytest
 from clearway.config.configuration import load_config
 from clearway.doctor import daemon_checks
 from clearway.doctor.case import Asked, Case, DatabaseFacts
-from clearway.promise.calendar_file import CalendarMemory, read_file
-from clearway.promise.calendar_reader import WAITS_S
-from clearway.promise.calendar_worker import TOO_MUCH
+from clearway.promise.calendar_controller import CalendarMemory, read_file
+from clearway.promise.calendar_reader import TOO_MUCH, WAITS_S
 from clearway.slurm.site_facts import SiteFacts, SitePartition
 from tests.hostile_calendars import HOSTILE
 from tests.unit.cli.running import clearway, one_line

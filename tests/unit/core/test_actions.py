@@ -19,7 +19,7 @@ from clearway.estimates.costs import (
     why_no_checkpoint,
 )
 from clearway.execution.job_lifecycle import Command, Step, StepContext, next_step
-from clearway.execution.placement import placement, placement_until
+from clearway.execution.lifecycle import placement, placement_until
 from clearway.model.claims import CheckpointHow, Claims
 from clearway.model.cluster import Job, JobState
 from clearway.model.operations import Eviction, EvictionState, PreemptionState

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearway.execution.job_lifecycle import Command
-from clearway.execution.lifecycle import Phase
-from clearway.execution.placement import placement
+from clearway.execution.lifecycle import Phase, placement
 from clearway.execution.progress import entered
 from clearway.model.cluster import Job, JobState
 from clearway.model.operations import Eviction, EvictionState, PreemptionState

@@ -154,7 +154,7 @@ def test_a_job_that_cannot_be_requeued_is_cancelled(state: S) -> None:
     for of in (chosen(requeueable=False), chosen(batch=False)):
         late = StepContext(latest=after(-1), kill_when_late=True)
         assert step(state, of, context=late, of=of) == Step(
-            S.VACATING, Command.CANCEL_JOB, note="" if state is S.PLANNED else
+            S.VACATING, Command.CANCEL, note="" if state is S.PLANNED else
             "its checkpoint is late; requeued without it, as the configuration allows"
         )  # fmt: skip
 
@@ -316,7 +316,7 @@ preemptions = st.builds(
     attempts=st.integers(0, 4),
     asked_at=st.one_of(st.none(), times),
 )
-ENDING = (Command.REQUEUE, Command.CANCEL_JOB)
+ENDING = (Command.REQUEUE, Command.CANCEL)
 
 
 @settings(max_examples=400)

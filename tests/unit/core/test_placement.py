@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from clearway.execution.placement import FLAGS, is_placement, placement, placement_ends, placement_name
+from clearway.execution.lifecycle import FLAGS, is_placement, placement, placement_ends, placement_name
 from clearway.model.cluster import Reservation
 from tests.builders import NOW, after, eviction, plan, urgent_job
 

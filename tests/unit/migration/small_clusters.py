@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from clearway.relocation.moves import Host, Limits, Move, MovePlan, Part, Resident
+from clearway.model.orders import JobMove
+from clearway.relocation.moves import Host, Limits, MovePlan, Part, Resident
 
 Cluster = tuple[tuple[Host, ...], tuple[Resident, ...]]
 
@@ -70,7 +71,7 @@ def crowds() -> st.SearchStrategy[Cluster]:
 limits = st.builds(Limits, jobs=st.integers(0, 4) | st.just(100), worth=st.sampled_from([1.0, 1.0, 2.5]))
 
 
-def moved(residents: Iterable[Resident], moves: Sequence[Move]) -> tuple[Resident, ...]:
+def moved(residents: Iterable[Resident], moves: Sequence[JobMove]) -> tuple[Resident, ...]:
     """Everybody where they are in the end; fails when a move is of a part that is not there."""
     by_id = {resident.job_id: resident for resident in residents}
     for move in moves:
@@ -122,7 +123,7 @@ def cost_node_s(cluster: Cluster, job_ids: Iterable[str]) -> float:
     return sum(part.processors / processors[part.node] * (job.move_s or 0) for job in chosen for part in job.parts)
 
 
-def held_node_s(cluster: Cluster, moves: Sequence[Move] = ()) -> dict[str, float]:
+def held_node_s(cluster: Cluster, moves: Sequence[JobMove] = ()) -> dict[str, float]:
     """For how long each node is held from now on, if no other job comes; infinite where that is not known."""
     hosts, residents = cluster
     going = list(dict.fromkeys(move.job_id for move in moves))

@@ -9,8 +9,8 @@ from itertools import product
 import pytest
 from hypothesis import assume, given, settings
 
-from clearway.relocation.compaction import plan_compaction
-from clearway.relocation.moves import Host, Limits, Move, MovePlan, Part, Resident
+from clearway.model.orders import JobMove
+from clearway.relocation.moves import Host, Limits, MovePlan, Part, Resident, plan_compaction
 from tests.unit.migration.small_clusters import (
     Cluster,
     assert_nobody_is_lost,
@@ -36,7 +36,7 @@ def nodes(count: int, processors: int = 16) -> list[Host]:
     return [Host(f"n{number}", processors) for number in range(count)]
 
 
-def gain_node_s(cluster: Cluster, moves: Sequence[Move]) -> float:
+def gain_node_s(cluster: Cluster, moves: Sequence[JobMove]) -> float:
     before, after = held_node_s(cluster), held_node_s(cluster, moves)
     return sum(before[name] - after[name] for name in before if math.isfinite(before[name]))
 
@@ -44,7 +44,7 @@ def gain_node_s(cluster: Cluster, moves: Sequence[Move]) -> float:
 def test_the_emptiest_node_is_emptied() -> None:
     residents = [job("1", "n0", 10), job("2", "n1", 3), job("3", "n2", 5)]
     plan = plan_compaction(nodes(3), residents, MANY)
-    assert plan.moves == (Move("2", "n1", "n0", 3),)
+    assert plan.moves == (JobMove("2", "n1", "n0", 3),)
     assert plan.emptied == ("n1",)
     # n1 is free after 60 s instead of 7,200, n0 is held for 60 s longer; 3 of 16 processors stand still for 60 s.
     assert plan.gain_node_s == 7_200 - 60 - 60
@@ -55,7 +55,7 @@ def test_parts_that_fit_only_together_with_the_right_ones_are_placed() -> None:
     """The largest part into the only gap for it, whatever the order: 4 and 3 into gaps of 4 and 3."""
     residents = [job("1", "n0", 3), job("2", "n0", 4), job("3", "n1", 12), job("4", "n2", 13)]
     plan = plan_compaction(nodes(3), residents, MANY)
-    assert set(plan.moves) == {Move("1", "n0", "n2", 3), Move("2", "n0", "n1", 4)}
+    assert set(plan.moves) == {JobMove("1", "n0", "n2", 3), JobMove("2", "n0", "n1", 4)}
     assert plan_compaction(nodes(3), [*residents, job("5", "n1", 1)], MANY).moves == ()
 
 
@@ -81,7 +81,7 @@ def test_what_ends_soon_is_not_moved() -> None:
 
 def test_of_two_gaps_the_one_that_ends_later_is_taken() -> None:
     residents = [job("1", "n0", 1), job("2", "n1", 8, remaining_s=3_600), job("3", "n2", 4, remaining_s=9_000)]
-    assert plan_compaction(nodes(3), residents, Limits(1)).moves == (Move("1", "n0", "n2", 1),)
+    assert plan_compaction(nodes(3), residents, Limits(1)).moves == (JobMove("1", "n0", "n2", 1),)
 
 
 def test_a_job_keeps_its_shape() -> None:
@@ -89,7 +89,7 @@ def test_a_job_keeps_its_shape() -> None:
     spread = Resident("1", (Part("n0", 2), Part("n1", 2)), 7_200, 60)
     assert plan_compaction(nodes(2), [spread], MANY).moves == ()
     plan = plan_compaction(nodes(3), [spread, job("2", "n2", 8)], MANY)
-    assert plan.moves == (Move("1", "n0", "n2", 2),)
+    assert plan.moves == (JobMove("1", "n0", "n2", 2),)
     assert plan.cost_node_s == pytest.approx(60 * 4 / 16)  # all of it stands still
 
 
@@ -104,7 +104,10 @@ def test_a_job_is_moved_once_in_a_plan() -> None:
 def test_places_that_are_alike_but_for_who_may_use_them_are_told_apart() -> None:
     picky = Resident("2", (Part("n0", 3),), 7_200, 60, may_use=frozenset({"n1"}))
     residents = [job("1", "n0", 3), picky, job("3", "n1", 13), job("4", "n2", 13)]
-    assert set(plan_compaction(nodes(3), residents, MANY).moves) == {Move("1", "n0", "n2", 3), Move("2", "n0", "n1", 3)}
+    assert set(plan_compaction(nodes(3), residents, MANY).moves) == {
+        JobMove("1", "n0", "n2", 3),
+        JobMove("2", "n0", "n1", 3),
+    }
 
 
 def test_nodes_that_nobody_told_of_and_overfull_ones_are_left_alone() -> None:
@@ -192,7 +195,7 @@ def _first_by_exhaustive_search(cluster: Cluster) -> tuple[str, float] | None:
             for each, target in zip(there, targets, strict=True):
                 size = next(part.processors for part in each.parts if part.node == source)
                 coming[target] += size
-                moves.append(Move(each.job_id, source, target, size))
+                moves.append(JobMove(each.job_id, source, target, size))
             fits = all(coming[host.name] <= host.processors for host in hosts)
             allowed = all(
                 target not in each.nodes and (each.may_use is None or target in each.may_use)

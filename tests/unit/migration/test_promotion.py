@@ -8,8 +8,8 @@ from itertools import permutations
 import pytest
 from hypothesis import given, settings
 
-from clearway.relocation.moves import Host, Limits, Move, MovePlan, Part, Resident
-from clearway.relocation.promotion import plan_promotion
+from clearway.model.orders import JobMove
+from clearway.relocation.moves import Host, Limits, MovePlan, Part, Resident, plan_promotion
 from tests.unit.migration.small_clusters import Cluster, assert_nobody_is_lost, clusters, cost_node_s, limits, used
 
 MANY = Limits(jobs=100)
@@ -29,7 +29,7 @@ def standing(resident: Resident, host: Host) -> tuple[bool, int]:
 
 def test_a_job_rises_to_the_best_node_with_room() -> None:
     plan = plan_promotion([LOW, HIGH, LOWER], [job("1", "lower", 8)], MANY)
-    assert plan.moves == (Move("1", "lower", "high", 8),)
+    assert plan.moves == (JobMove("1", "lower", "high", 8),)
     assert plan.emptied == ("lower",)
     assert plan.gain_node_s == 8 / 16 * (7_200 - 60)
     assert plan.cost_node_s == 8 / 16 * 60
@@ -40,12 +40,12 @@ def test_a_job_rises_to_the_best_node_with_room() -> None:
 
 def test_the_largest_gain_comes_first() -> None:
     residents = [job("1", "low", 4), job("2", "low", 6), job("3", "high", 10)]
-    assert plan_promotion([LOW, HIGH], residents, MANY).moves == (Move("2", "low", "high", 6),)
+    assert plan_promotion([LOW, HIGH], residents, MANY).moves == (JobMove("2", "low", "high", 6),)
 
 
 def test_a_job_that_needs_no_scarce_node_leaves_it_and_one_that_does_stays() -> None:
     """Even for a node of lower rank."""
-    assert plan_promotion([GPU, LOWER], [job("1", "gpu", 4)], MANY).moves == (Move("1", "gpu", "lower", 4),)
+    assert plan_promotion([GPU, LOWER], [job("1", "gpu", 4)], MANY).moves == (JobMove("1", "gpu", "lower", 4),)
     needs = Resident("1", (Part("gpu", 4),), 7_200, 60, needs_scarce=True)
     assert plan_promotion([GPU, LOWER], [needs], MANY) == MovePlan()
     assert plan_promotion([GPU, LOWER], [job("1", "lower", 4)], MANY) == MovePlan()
@@ -58,7 +58,7 @@ def test_scarce_nodes_are_left_alone_where_others_are_as_good() -> None:
 
 def test_all_parts_on_its_worst_nodes_rise_or_none() -> None:
     pair = Resident("1", (Part("low", 4), Part("lower", 2)), 7_200, 60)
-    assert plan_promotion([LOW, LOWER, HIGH], [pair], MANY).moves == (Move("1", "lower", "high", 2),)
+    assert plan_promotion([LOW, LOWER, HIGH], [pair], MANY).moves == (JobMove("1", "lower", "high", 2),)
     lower = Host("lower2", 16)
     both = Resident("1", (Part("lower", 4), Part("lower2", 2)), 7_200, 60)
     assert plan_promotion([LOWER, lower, HIGH], [both], MANY) == MovePlan()
@@ -70,8 +70,8 @@ def test_the_larger_part_chooses_first() -> None:
     hosts = [Host("high", 4, rank=2), Host("low", 2, rank=1), LOWER, Host("lower2", 16)]
     both = Resident("1", (Part("lower", 2), Part("lower2", 4)), 7_200, 60)
     assert set(plan_promotion(hosts, [both], MANY).moves) == {
-        Move("1", "lower2", "high", 4),
-        Move("1", "lower", "low", 2),
+        JobMove("1", "lower2", "high", 4),
+        JobMove("1", "lower", "low", 2),
     }
 
 

@@ -13,9 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.relocation.compaction import plan_compaction
-from clearway.relocation.moves import Host, Limits, Move, MovePlan, Resident
-from clearway.relocation.promotion import plan_promotion
+from clearway.model.orders import JobMove
+from clearway.relocation.moves import Host, Limits, MovePlan, Resident, plan_compaction, plan_promotion
 from clearway_lab.simulator.shared_nodes import STILL, Moving, Planning, SharedReplay, SubmittedJob, replay_shared
 from clearway_lab.studies.compaction import (
     COMPACTION,
@@ -61,7 +60,7 @@ def test_a_job_tries_the_first_partition_first() -> None:
     assert spent(course) == [(0, 0, 100), (0, 100, 0)]  # in the order of the partitions: n1, n0
 
 
-def always(*moves: Move) -> Planning:
+def always(*moves: JobMove) -> Planning:
     """A planning whose every plan is this, for as long as its jobs are where it says."""
 
     def plan(_: Sequence[Host], residents: Sequence[Resident], limits: Limits) -> MovePlan:
@@ -72,7 +71,7 @@ def always(*moves: Move) -> Planning:
 
 
 def test_a_moved_job_stands_still_holds_both_places_and_ends_later() -> None:
-    moving = Moving(always(Move("1", "n0", "n1", 2)), lambda _: 30, lambda true_s: true_s, period_s=50)
+    moving = Moving(always(JobMove("1", "n0", "n1", 2)), lambda _: 30, lambda true_s: true_s, period_s=50)
     course = replay_shared([SubmittedJob("1", 0, 2, 100)], [PAIR], 200, moving)
     assert (course.moved_jobs, course.stalled_processor_s, course.finished) == (1, 60, 1)
     # On n0 from 0 to 80, on n1 from 50 to its end at 130.
@@ -80,7 +79,7 @@ def test_a_moved_job_stands_still_holds_both_places_and_ends_later() -> None:
 
 
 def test_jobs_are_moved_one_after_another_and_not_those_that_end_before_their_turn() -> None:
-    plan = always(Move("1", "n0", "n1", 1), Move("2", "n0", "n1", 1))
+    plan = always(JobMove("1", "n0", "n1", 1), JobMove("2", "n0", "n1", 1))
     moving = Moving(plan, lambda _: 30, lambda true_s: true_s, period_s=50)
     requests = [SubmittedJob("1", 0, 1, 100), SubmittedJob("2", 0, 1, 70)]
     course = replay_shared(requests, [PAIR], 200, moving)
@@ -94,13 +93,13 @@ def test_jobs_are_moved_one_after_another_and_not_those_that_end_before_their_tu
 
 
 def test_nothing_is_moved_while_somebody_waits_or_beyond_the_limit_of_an_hour() -> None:
-    plan = always(Move("1", "n0", "n1", 1))
+    plan = always(JobMove("1", "n0", "n1", 1))
     crowd = [SubmittedJob("1", 0, 1, 500), SubmittedJob("2", 0, 8, 10)]
     assert replay_shared(crowd, [PAIR], 200, Moving(plan, lambda _: 1, lambda true_s: true_s)).moved_jobs == 0
 
     def there_and_back(_: Sequence[Host], residents: Sequence[Resident], limits: Limits) -> MovePlan:
         node = min(residents[0].nodes)
-        return MovePlan((Move("1", node, "n1" if node == "n0" else "n0", 1),) if limits.jobs else ())
+        return MovePlan((JobMove("1", node, "n1" if node == "n0" else "n0", 1),) if limits.jobs else ())
 
     moving = Moving(there_and_back, lambda _: 1, lambda true_s: true_s, period_s=10, jobs_per_hour=5)
     assert replay_shared([SubmittedJob("1", 0, 1, 9_000)], [PAIR], 3_500, moving).moved_jobs == 5
