@@ -32,6 +32,7 @@ from clearway.slurm.base import Failures, Fence, Unfenced
 from clearway.slurm.guarded_backend import GuardedBackend
 from clearway.slurm.job_changes import Act, change_list
 from clearway.slurm.parse import FieldError
+from clearway.slurm.parse.values import Unchanged
 from clearway.slurm.process import ENDED, KEEP_EVERY_S, Commands, RefusedError, checked, error_for
 from clearway.slurm.pyslurm_worker import LENGTH, MAX_FRAME, frame
 from clearway.slurm.requeue_delay import RequeueDelay
@@ -216,6 +217,7 @@ class PyslurmBackend(GuardedBackend):
         # The commands are for what pyslurm does not tell, and for the one that it cannot give (requeue).
         super().__init__(now, Commands(timeout_s=timeout_s, slurm_conf=slurm_conf), RequeueDelay(now=now))
         self._worker = WorkerProcess(slurm_conf=slurm_conf, timeout_s=timeout_s, command=command)
+        self._unchanged = Unchanged(lambda record: record.values())
 
     def fenced_by(self, fence: Fence) -> None:
         super().fenced_by(fence)
@@ -239,7 +241,7 @@ class PyslurmBackend(GuardedBackend):
     def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:  # noqa: ARG002
         found = self._worker.call("snapshot")
         reservations = found["reservations"]
-        jobs, skipped = records.read_jobs(found["jobs"])
+        jobs, skipped = records.read_jobs(found["jobs"], self._unchanged.reader(records.read_job))
         nodes, skipped_nodes = records.read_nodes(found["nodes"], reservations or [])
         return jobs, nodes, skipped + skipped_nodes, 2 if reservations is None else 3
 
@@ -307,10 +309,10 @@ class PyslurmBackend(GuardedBackend):
         self._worker.change("delete_reservation", name=reservation)
 
     def _node_status(self, node: str) -> parse.NodeStatus:
-        nodes, skipped = records.read_nodes([self._worker.call("node", name=node)], [])
-        if skipped:
-            raise SlurmUnavailableError(f"node {node} cannot be read: {skipped[0].why}")
-        return parse.NodeStatus(parse.node_status(f"State={nodes[0].raw_state}").drained, nodes[0].reason)
+        try:
+            return records.node_status(self._worker.call("node", name=node))
+        except FieldError as error:
+            raise SlurmUnavailableError(f"node {node} cannot be read: {error}") from None
 
     def _set_drained(self, node: str, reason: str | None) -> None:
         if reason is None:

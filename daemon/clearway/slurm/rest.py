@@ -24,7 +24,7 @@ from clearway.slurm.cli import CliBackend
 from clearway.slurm.job_changes import Act, Seen
 from clearway.slurm.process import ENDED, INVALID_JOB_ID, RefusedError, checked
 from clearway.slurm.rest_client import FileToken, MadeToken, NoToken, RestClient, TokenSource
-from clearway.slurm.rest_reading import ALL, JobReader, NodeReader, list_of
+from clearway.slurm.rest_records import ALL, JobReader, NodeReader, list_of
 from clearway.slurm.site_settings import Run
 
 # slurmrestd refuses the number of a job of a federation as no job's (measured on 26.05); it lists such jobs, though.
