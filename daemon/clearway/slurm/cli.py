@@ -18,10 +18,9 @@ from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailabl
 from clearway.slurm import parse
 from clearway.slurm.base import Failures
 from clearway.slurm.guarded_backend import GuardedBackend
-from clearway.slurm.job_changes import Act, Seen, change_list
+from clearway.slurm.job_changes import Act, RequeueDelay, Seen, change_list
 from clearway.slurm.kept_records import ArrayTasks, JobRecords, NodeRecords, new_token
 from clearway.slurm.process import Commands, checked
-from clearway.slurm.requeue_delay import RequeueDelay
 from clearway.slurm.site_settings import NEVER
 
 # Excluded nodes hardly ever change; a fresh look at one job (``job``) always reads them.

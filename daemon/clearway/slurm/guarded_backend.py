@@ -17,12 +17,11 @@ from clearway.model.cluster import AdminLevel, ClusterSnapshot, Job, Node, Power
 from clearway.model.errors import SlurmRefusedError
 from clearway.model.limits import Limits
 from clearway.slurm.base import Fence
-from clearway.slurm.job_changes import JobChanges
+from clearway.slurm.job_changes import JobChanges, RequeueDelay
 from clearway.slurm.kept_records import LeastNodes
 from clearway.slurm.limits import LimitReader
 from clearway.slurm.parse import NodeStatus, boot_s, compress, over
 from clearway.slurm.process import Commands, checked
-from clearway.slurm.requeue_delay import RequeueDelay
 from clearway.slurm.site_settings import ConfigReader, TopologyReader, licenses_now
 
 

@@ -30,12 +30,11 @@ from clearway.slurm import parse
 from clearway.slurm import pyslurm_records as records
 from clearway.slurm.base import Failures, Fence, Unfenced
 from clearway.slurm.guarded_backend import GuardedBackend
-from clearway.slurm.job_changes import Act, change_list
+from clearway.slurm.job_changes import Act, RequeueDelay, change_list
 from clearway.slurm.parse import FieldError
 from clearway.slurm.parse.values import Unchanged
 from clearway.slurm.process import ENDED, KEEP_EVERY_S, Commands, RefusedError, checked, error_for
 from clearway.slurm.pyslurm_worker import LENGTH, MAX_FRAME, frame
-from clearway.slurm.requeue_delay import RequeueDelay
 
 COMMAND = (sys.executable, "-m", "clearway.slurm.pyslurm_worker")
 MAX_WAIT_S = 60.0

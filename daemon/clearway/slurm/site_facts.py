@@ -1,4 +1,4 @@
-"""What Slurm says of the whole site, read once, for `clearway doctor` and `clearway init`; no cycle asks for it."""
+"""What Slurm says of the whole site, and how long jobs took; asked once by a person, and by no cycle."""
 
 import re
 import secrets
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from clearway.model.cluster import Node
-from clearway.model.errors import SlurmError, SlurmRefusedError
+from clearway.model.errors import SlurmError, SlurmRefusedError, WalltimeError
 from clearway.slurm import parse
 from clearway.slurm.parse import FieldError, site
 from clearway.slurm.parse.fields import NOTHING, duration_s
@@ -191,3 +191,41 @@ def _allowed(commands: Commands, argv: Sequence[str]) -> bool:
     except SlurmRefusedError as error:
         return _DENIED.search(str(error)) is None
     return True
+
+
+_ELAPSED = ("JobIDRaw", "State", "ElapsedRaw")
+
+
+def sacct_command(columns: Sequence[str], *filters: str) -> Sequence[str]:
+    """The command whose answer has these columns (sacct's own names), between bars, for the jobs that pass the filters.
+
+    ``--allocations`` gives a line for each job and none for its steps; without ``--duplicates`` the last run of a
+    requeued job counts.
+    """
+    answer = ("--allocations", "--noheader", "--parsable2", "--delimiter=|", f"--format={','.join(columns)}")
+    return ("sacct", *filters, *answer)
+
+
+def elapsed_command(user: str, name: str, days: int) -> Sequence[str]:
+    """For the jobs of this user and name. Raises ``WalltimeError``: sacct would read the name as a list of names."""
+    for what, text in (("user", user), ("name", name)):
+        if not text or "," in text or not text.isprintable():
+            raise WalltimeError(f"{what} {text!r:.60}: give one name, without commas")
+    if not 1 <= days <= 3_650:
+        raise WalltimeError(f"days must lie between 1 and 3650, not {days}")
+    period = (f"--starttime=now-{days}days", "--endtime=now")
+    return sacct_command(_ELAPSED, f"--user={user}", f"--name={name}", *period, "--state=COMPLETED")
+
+
+def read_elapsed(text: str) -> list[float]:
+    """Seconds that each completed job took; of others it is not known. Raises ``WalltimeError``."""
+    found: list[float] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        parts = line.strip().split("|")
+        if len(parts) != len(_ELAPSED) or not parts[2].isdecimal() or not parts[0].partition(".")[0]:
+            raise WalltimeError(f"sacct, line {number}: {line!r:.60} is not {'|'.join(_ELAPSED)}")
+        if parts[1] == "COMPLETED" and "." not in parts[0]:
+            found.append(float(parts[2]))
+    return found
