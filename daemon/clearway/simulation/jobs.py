@@ -1,4 +1,4 @@
-"""A simulated job, the program in it (what it computes, how it saves itself and ends), and the file system it writes to."""
+"""A simulated job, its program (what it computes, how it saves itself and ends), and the file system it writes to."""
 
 import re
 from collections import Counter

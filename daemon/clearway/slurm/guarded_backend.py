@@ -19,10 +19,9 @@ from clearway.model.limits import Limits
 from clearway.slurm.base import Fence
 from clearway.slurm.job_changes import JobChanges, RequeueDelay
 from clearway.slurm.kept_records import LeastNodes
-from clearway.slurm.limits import LimitReader
 from clearway.slurm.parse import NodeStatus, boot_s, compress, over
 from clearway.slurm.process import Commands, checked
-from clearway.slurm.site_settings import ConfigReader, TopologyReader, licenses_now
+from clearway.slurm.site_settings import ConfigReader, LimitReader, TopologyReader, licenses_now
 
 
 class GuardedBackend(JobChanges):

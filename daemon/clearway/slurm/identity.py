@@ -20,6 +20,7 @@ from typing import Any
 
 from clearway.model.cluster import AdminLevel
 from clearway.model.errors import SlurmError, SlurmTimeoutError, SlurmUnavailableError
+from clearway.slurm.parse.fields import setting
 from clearway.slurm.process import Commands, checked
 
 LONGEST_TOKEN = 4_096
@@ -31,7 +32,6 @@ _JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
 _ANSWER = re.compile(r"^SLURM_JWT=(\S+)$", re.MULTILINE)
 _DOWN = "Unable to contact"  # else the controller has answered: "Zero Bytes were transmitted" is its no in 22.05
 _LEVEL = re.compile(r"AdminLevel=(\w+)")
-_PRIVATE = re.compile(r"^PrivateData\s*=\s*(\S+)", re.MULTILINE)
 EVERYTHING_PRIVATE = frozenset({"accounts", "events", "jobs", "nodes", "partitions", "reservations", "usage", "users"})
 
 
@@ -89,12 +89,12 @@ class SlurmIdentity:
         if self._private is None or self._private[0] <= self._now():
             try:
                 with self._in_turn():
-                    found = _PRIVATE.search(self._run(["scontrol", "show", "config"]))
+                    found = setting(self._run(["scontrol", "show", "config"]), "PrivateData")
             except SlurmError:
                 return EVERYTHING_PRIVATE
-            if found is None:
+            if not found:
                 return EVERYTHING_PRIVATE
-            words = frozenset(found[1].lower().split(",")) - {"none"}
+            words = frozenset(found.lower().split(",")) - {"none"}
             self._private = (self._now() + _PRIVATE_EVERY, words)
         return self._private[1]
 

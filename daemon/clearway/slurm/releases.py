@@ -59,7 +59,7 @@ def means_sub_accounts(version: str) -> bool | None:
 
 
 def only_observed(version: str, act_on_release: str | None = None) -> str:
-    """Why Clearway only observes with this version of slurmctld ("": not known), half a sentence; empty where it acts."""
+    """Why Clearway only observes with this version ("": not known), half a sentence; empty where it acts."""
     release = release_of(version)
     if not release:
         return "slurmctld has not told its version yet (SLURM_VERSION in scontrol show config)"

@@ -11,12 +11,11 @@ from clearway.model.cluster import Node
 from clearway.model.errors import SlurmError, SlurmRefusedError, WalltimeError
 from clearway.slurm import parse
 from clearway.slurm.parse import FieldError, site
-from clearway.slurm.parse.fields import NOTHING, duration_s
+from clearway.slurm.parse.fields import NOTHING, duration_s, record
 from clearway.slurm.process import Commands
 
 _SETTING = re.compile(r"^(\w+)(?:\[\d+\])?\s*= (.*?)\s*$", re.MULTILINE)
 _CLOCK = re.compile(r"^Configuration data as of (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)$", re.MULTILINE | re.ASCII)
-_OPTION = re.compile(r"\b(\w+)=(\S*)")
 _JOB_S = 60.0  # of a job with --time=1
 _NO_SUCH = "clearway_doctor_asks"  # no reservation and no node has this name
 _DENIED = re.compile(r"Invalid user id|Access/permission denied|not permitted|Permission denied", re.IGNORECASE)
@@ -111,7 +110,7 @@ def read_partitions(records: str) -> list[SitePartition]:
     """Of ``scontrol --oneliner show partition``."""
     found = []
     for line in records.splitlines():
-        fields: dict[str, str] = dict(reversed(_OPTION.findall(line)))
+        fields = record(line)
         if "PartitionName" not in fields:
             continue
         count = fields.get("TotalNodes", "")

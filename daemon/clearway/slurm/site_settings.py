@@ -1,17 +1,24 @@
-"""What is read beside jobs and nodes: slurmctld's version and configuration, its leaf switches, and its licenses.
+"""What is read beside jobs and nodes: slurmctld's version and configuration, leaf switches, licenses, and limits.
 
-All readers are given what runs a command of Slurm and returns what it prints.
+All readers are given what runs a command of Slurm and returns what it prints. Limits are read while Clearway plans for
+waiting jobs: those of their users, accounts, QoS and partitions alone. Two queries a cycle (4 ms each), answered by
+slurmctld itself, also while slurmdbd is down. Every ten minutes one more tells which account is below which (30 ms with
+1,000 accounts), and one whether limits are enforced. What a QoS is above of is in slurmdbd's answer alone: it is asked
+where it matters, and not waited for a second time.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from clearway.eligibility.licenses import asks_for_any
 from clearway.model.cluster import Job, JobState, License, PowerSaving, PreemptPriorities, Topology
-from clearway.model.errors import SlurmError
+from clearway.model.errors import SlurmError, SlurmRefusedError
+from clearway.model.limits import Association, Limits, Partition, Qos
 from clearway.slurm.parse import FieldError, read_leaf_switches, read_licenses, read_power_saving, site
-from clearway.slurm.releases import release_of
+from clearway.slurm.process import checked, is_name
+from clearway.slurm.releases import means_sub_accounts, release_of
 
 CONFIG_EVERY_S = 600.0
 VERSION_AGAIN_S = 10.0  # while it is not known
@@ -97,3 +104,160 @@ def licenses_now(run: Run, jobs: Iterable[Job]) -> tuple[Mapping[str, License], 
     with suppress(SlurmError, FieldError):
         return read_licenses(run(["scontrol", "--oneliner", "show", "licenses"])), 1
     return {}, 1
+
+
+SETTINGS_EVERY_S = 600.0
+GROUPS_EVERY_S = 60.0
+MOST_USERS = 100  # whose limits are read in one cycle
+_ASSOCIATIONS = ("scontrol", "--oneliner", "show", "assoc_mgr")
+# Whole paths: ``slurm.bin_dir`` is where Slurm's commands are.
+_GETENT, _ID = "/usr/bin/getent", "/usr/bin/id"
+
+
+class LimitReader:
+    """What the limits are, and what is in use. What cannot be read is not known, and says why."""
+
+    def __init__(self) -> None:
+        self._settings_at = NEVER
+        self._version = ""
+        self._enforced: frozenset[str] = frozenset()
+        self._parents: dict[str, str] = {}
+        self._flags: Mapping[str, frozenset[str]] = {}
+        self._flags_at = NEVER
+        self._groups: dict[str, frozenset[str]] = {}  # user to groups of ``_allowed``
+        self._allowed: frozenset[str] = frozenset()
+        self._groups_at = NEVER
+
+    def read(self, run: Run, jobs: Iterable[Job], now: datetime) -> Limits:
+        """Those of the first jobs; ``Limits.users`` says of whose."""
+        try:
+            return self._read(run, jobs, now)
+        except (SlurmError, FieldError) as error:
+            return Limits(unknown=str(error))
+
+    def _read(self, run: Run, jobs: Iterable[Job], now: datetime) -> Limits:
+        waiting, users = _of_first_users(jobs)
+        if not waiting:
+            return Limits()
+        if _due(self._settings_at, now):
+            config = run(["scontrol", "show", "config"])
+            self._enforced, self._version = site.enforcement(config), site.version(config)
+            self._parents, self._settings_at = {}, now
+        partitions = site.read_partitions(run(["scontrol", "--oneliner", "show", "partition"]))
+        named = {name: partitions[name] for job in waiting for name in job.partitions if name in partitions}
+        found = Limits(
+            partitions=partitions,
+            enforced=not self._enforced.isdisjoint({"limits", "safe", "all"}),
+            safe="safe" in self._enforced,
+            users=frozenset(users),
+            sub_accounts=means_sub_accounts(self._version),
+            groups=self._groups_of(run, waiting, named, now),
+        )
+        if found.enforced:
+            qos = sorted({job.qos for job in waiting} | {each.qos for each in named.values()} - {""})
+            associations, known = self._records(run, users, sorted({job.account for job in waiting} - {""}), qos)
+            found = replace(found, associations=associations, qos=known, parents=self._parents)
+        elif found.sub_accounts is not False and _by_account(named.values()):
+            found = replace(found, parents=self._accounts(run, users))
+        return replace(found, qos=self._with_flags(run, found.qos, waiting, named, now))
+
+    def _records(
+        self, run: Run, users: Sequence[str], accounts: Sequence[str], qos: Sequence[str]
+    ) -> tuple[tuple[Association, ...], dict[str, Qos]]:
+        """Associations of these users and all accounts above them; these QoS.
+
+        An account's record names the one above it. Those of other users are left out by Slurm, those of other accounts
+        are asked for now and then alone: a site has thousands.
+        """
+        if not set(accounts) <= self._parents.keys():
+            self._parents = self._accounts(run, users)
+        above = list(dict.fromkeys(name for account in accounts for name in _above(account, self._parents)))
+        asked = [*_ASSOCIATIONS, f"users={_list(users)}", f"accounts={_list(above)}"]
+        text = run([*asked, *([f"qos={_list(qos)}", "flags=assoc,qos"] if qos else ["flags=assoc"])])
+        found = site.read_associations(text)
+        if any(each.parent and each.parent not in above for each in found):
+            self._parents = {}  # an account was moved: the next cycle asks for all again
+        return tuple(found), site.read_qos(text)
+
+    def _groups_of(
+        self, run: Run, jobs: Sequence[Job], named: Mapping[str, Partition], now: datetime
+    ) -> dict[str, frozenset[str]]:
+        """User to groups, of those that partitions allow and that their jobs name; asked as slurmctld asks, of NSS.
+
+        Not of Slurm: 24.11 lets any user's job name such a partition, and says nothing.
+        """
+        closed = {name: each.allow_groups for name, each in named.items() if each.allow_groups is not None}
+        users = {job.user for job in jobs if not closed.keys().isdisjoint(job.partitions)}
+        allowed = frozenset[str]().union(*closed.values())
+        if allowed != self._allowed or abs((now - self._groups_at).total_seconds()) >= GROUPS_EVERY_S:
+            self._groups, self._allowed, self._groups_at = {}, allowed, now
+        if new := sorted(users - self._groups.keys()):
+            self._groups |= _groups(run, new, allowed)
+        return {user: self._groups[user] for user in users}
+
+    def _accounts(self, run: Run, users: Sequence[str]) -> dict[str, str]:
+        """Each account with the one above it."""
+        every = site.read_associations(run([*_ASSOCIATIONS, f"users={_list(users)}", "flags=assoc"]))
+        return {each.account: each.parent for each in every if not each.user}
+
+    def _with_flags(
+        self, run: Run, qos: Mapping[str, Qos], jobs: Sequence[Job], named: Mapping[str, Partition], now: datetime
+    ) -> dict[str, Qos]:
+        """With the flags by which a QoS is above a partition's limits, where a job asks for more than those."""
+        matters = any(_flags_matter(job, named[name]) for job in jobs for name in job.partitions if name in named)
+        if matters and _due(self._flags_at, now):
+            self._flags_at, self._flags = now, {}
+            with suppress(SlurmError):
+                query = ["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name,flags"]
+                self._flags = site.read_qos_flags(run(query))
+        names = {job.qos for job in jobs} | qos.keys() if matters else qos.keys()
+        known = {name: qos.get(name, Qos(name=name)) for name in names}
+        return {name: replace(each, flags=self._flags.get(name)) for name, each in known.items()}
+
+
+def _of_first_users(jobs: Iterable[Job]) -> tuple[list[Job], list[str]]:
+    """The jobs of as many users as one cycle asks for, and these users."""
+    waiting = list(jobs)
+    users = list(dict.fromkeys(job.user for job in waiting if is_name(job.user)))[:MOST_USERS]
+    return [job for job in waiting if job.user in set(users)], users
+
+
+def _by_account(partitions: Iterable[Partition]) -> bool:
+    return any(each.allow_accounts is not None or each.deny_accounts for each in partitions)
+
+
+def _groups(run: Run, users: Sequence[str], allowed: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Which of these groups each user is in; a user or a group that is not known is in none, and has none."""
+    by_gid: dict[str, set[str]] = {}
+    for group in sorted(allowed):
+        with suppress(SlurmRefusedError):
+            by_gid.setdefault(run([_GETENT, "group", checked(group)]).split(":")[2], set()).add(group)
+    found = dict.fromkeys(users, frozenset[str]())
+    for user in users:
+        with suppress(SlurmRefusedError):
+            gids = run([_ID, "-G", "--", checked(user)]).split()
+            found[user] = frozenset(group for gid in gids for group in by_gid.get(gid, ()))
+    return found
+
+
+def _flags_matter(job: Job, partition: Partition) -> bool:
+    long = partition.max_time_s is not None and (job.time_limit_s is None or job.time_limit_s > partition.max_time_s)
+    large = partition.max_nodes is not None and job.num_nodes > partition.max_nodes
+    return bool(partition.qos and partition.qos != job.qos) or long or large or job.num_nodes < partition.min_nodes
+
+
+def _above(account: str, parents: Mapping[str, str]) -> list[str]:
+    """The account, and those above it up to the root."""
+    chain: list[str] = []
+    while account and account not in chain:
+        chain.append(account)
+        account = parents.get(account, "")
+    return chain
+
+
+def _due(before: datetime, now: datetime) -> bool:
+    return abs((now - before).total_seconds()) >= SETTINGS_EVERY_S
+
+
+def _list(names: Iterable[str]) -> str:
+    return ",".join(checked(name) for name in names)

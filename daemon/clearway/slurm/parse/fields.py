@@ -23,6 +23,7 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)", re.ASCII)
 _UNIT_MIB = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _TASKS = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?", re.ASCII)
 _MAX_DIGITS = 18
+_KEY = re.compile(r"(?:^| )([A-Za-z][A-Za-z0-9_/:]*)=")
 
 
 class FieldError(ValueError):
@@ -174,3 +175,15 @@ def count_tasks(value: str, what: str) -> int:
             raise FieldError(f"{what} is {value[:40]!r}")
         count += (last - first) // step + 1
     return count
+
+
+def record(line: str) -> dict[str, str]:
+    """Key to value of one line of ``scontrol -o``; the first occurrence of a key counts."""
+    parts = _KEY.split(line.strip())
+    return {key: value.strip() for key, value in reversed(list(zip(parts[1::2], parts[2::2], strict=True)))}
+
+
+def setting(config: str, key: str) -> str:
+    """One value of ``scontrol show config``, up to a blank; empty where it has none."""
+    found = re.search(rf"^{key} *= *(\S*)", config, re.MULTILINE)
+    return found[1] if found else ""
