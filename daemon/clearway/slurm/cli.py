@@ -168,12 +168,6 @@ class CliBackend(GuardedBackend):
             known = ""  # a release that does not tell
         return parse.job_columns(known)
 
-    def _look(self, job_id: str) -> Seen | None:
-        seen, failures = CliBackend._look_all(self, (job_id,))
-        for error in failures.values():
-            raise error
-        return seen.get(job_id)
-
     def _look_all(self, job_ids: Sequence[str]) -> tuple[dict[str, Seen], Failures]:
         failures: dict[str, SlurmError] = {
             job_id: SlurmRefusedError(f"{job_id!r} is not a job id") for job_id in job_ids if not job_id.isdecimal()
@@ -255,10 +249,6 @@ class CliBackend(GuardedBackend):
         if known is None or known[0] is not job or known[1].excluded_nodes != excluded:
             known = self._excluding[job.job_id] = (job, replace(job, excluded_nodes=excluded))
         return known[1]
-
-    def _act(self, act: Act, target: str, value: str = "") -> None:
-        for error in CliBackend._act_all(self, act, (target,), value).values():
-            raise error
 
     def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
         listed = ",".join(targets)

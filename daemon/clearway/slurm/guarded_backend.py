@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from clearway.eligibility.licenses import licenses_of
 from clearway.model.cluster import AdminLevel, ClusterSnapshot, Job, Node, PowerSaving, Reservation, Skipped
-from clearway.model.errors import SlurmRefusedError
+from clearway.model.errors import SlurmError, SlurmRefusedError
 from clearway.model.limits import Limits
 from clearway.slurm.base import Fence
 from clearway.slurm.job_changes import JobChanges, RequeueDelay
@@ -41,6 +41,14 @@ class GuardedBackend(JobChanges):
     def fenced_by(self, fence: Fence) -> None:
         """A backend asks it in what ``_act`` and the like give to Slurm, after everything that may take time."""
         self._commands = replace(self._commands, fence=fence)
+
+    def available(self) -> str | None:
+        """Why this backend cannot be used now, in one line; None when it can."""
+        try:
+            self.snapshot()
+        except SlurmError as error:
+            return str(error)
+        return None
 
     @abstractmethod
     def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:

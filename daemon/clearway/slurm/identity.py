@@ -49,6 +49,12 @@ def claims_of(token: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def token_in(answer: str) -> str:
+    """The token that ``scontrol token`` has printed; "" where there is none."""
+    found = _ANSWER.search(answer)
+    return found[1] if found else ""
+
+
 class SlurmIdentity:
     """Safe for several threads. Answers are not kept, but for what the whole site has set."""
 
@@ -105,8 +111,7 @@ class SlurmIdentity:
             if isinstance(error, SlurmTimeoutError) or _DOWN in str(error):
                 raise
             return None
-        found = _ANSWER.search(answer)
-        user = claims_of(found[1]).get("sun") if found else None
+        user = claims_of(token_in(answer)).get("sun")
         return user if isinstance(user, str) and user else None
 
     def _try_forged(self) -> None:

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum, auto
+from typing import TypeVar
 
 from clearway.model.cluster import FIRST, Job, JobState
 from clearway.model.errors import (
@@ -31,6 +32,7 @@ from clearway.model.errors import (
 from clearway.slurm.base import Failures, JobChange
 from clearway.slurm.process import Commands, checked, error_from
 
+T = TypeVar("T")
 Seen = tuple[Job, str]  # a job as it is now, and how ``_act`` names it
 
 _ON_NODES = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING)
@@ -135,36 +137,26 @@ class JobChanges(ABC):
     _requeue_delay: RequeueDelay
 
     @abstractmethod
-    def _look(self, job_id: str) -> Seen | None:
-        """The job as it is now, and how ``_act`` names it; None when Slurm does not know it."""
+    def _look_all(self, job_ids: Sequence[str]) -> tuple[dict[str, Seen], Failures]:
+        """Jobs as they are now, by id, and those that could not be looked at; those unknown to Slurm are absent."""
 
     @abstractmethod
-    def _act(self, act: Act, target: str, value: str = "") -> None: ...
+    def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
+        """What failed, by target."""
 
     @abstractmethod
     def _has_ended(self, error: SlurmRefusedError) -> bool:
         """Whether Slurm refuses because the job has ended."""
 
-    def _look_all(self, job_ids: Sequence[str]) -> tuple[dict[str, Seen], Failures]:
-        """As ``_look``, by id; jobs that Slurm does not know are absent. And those that could not be looked at."""
-        return self._look_at_each(job_ids)
+    def _look(self, job_id: str) -> Seen | None:
+        seen, failures = self._look_all((job_id,))
+        for error in failures.values():
+            raise error
+        return seen.get(job_id)
 
-    def _look_at_each(self, job_ids: Sequence[str]) -> tuple[dict[str, Seen], Failures]:
-        seen: dict[str, Seen] = {}
-
-        def look(job_id: str) -> None:
-            found = self._look(job_id)
-            if found is not None:
-                seen[job_id] = found
-
-        return seen, one_by_one(look, job_ids)
-
-    def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
-        """As ``_act``; what failed, by target."""
-        return self._act_on_each(act, targets, value)
-
-    def _act_on_each(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
-        return one_by_one(lambda target: self._act(act, target, value), targets)
+    def _act(self, act: Act, target: str, value: str = "") -> None:
+        for error in self._act_all(act, (target,), value).values():
+            raise error
 
     def look_at(self, job_ids: Sequence[str], *, whole: bool = False) -> tuple[Mapping[str, Job], Failures]:  # noqa: ARG002
         seen, failures = self._look_all(job_ids)
@@ -298,6 +290,17 @@ def one_by_one(act: Callable[[str], None], keys: Iterable[str]) -> Failures:
         else:
             failures[key] = stopped
     return failures
+
+
+def look_one_by_one(look: Callable[[str], T | None], job_ids: Iterable[str]) -> tuple[dict[str, T], Failures]:
+    seen: dict[str, T] = {}
+
+    def look_at(job_id: str) -> None:
+        if (found := look(job_id)) is not None:
+            seen[job_id] = found
+
+    failures = one_by_one(look_at, job_ids)
+    return seen, failures
 
 
 def not_asked(unseen: Failures) -> dict[str, SlurmError]:

@@ -30,7 +30,7 @@ from clearway.slurm import parse
 from clearway.slurm import pyslurm_records as records
 from clearway.slurm.base import Failures, Fence, Unfenced
 from clearway.slurm.guarded_backend import GuardedBackend
-from clearway.slurm.job_changes import Act, RequeueDelay, change_list
+from clearway.slurm.job_changes import Act, RequeueDelay, Seen, change_list, look_one_by_one, one_by_one
 from clearway.slurm.parse import FieldError
 from clearway.slurm.parse.values import Unchanged
 from clearway.slurm.process import ENDED, KEEP_EVERY_S, Commands, RefusedError, checked, error_for
@@ -226,14 +226,6 @@ class PyslurmBackend(GuardedBackend):
         """How often the worker had to be replaced, because it hung or crashed."""
         return self._worker.restarts
 
-    def available(self) -> str | None:
-        """Why this backend cannot be used now, in one line; None when it can."""
-        try:
-            self.snapshot()
-        except SlurmError as error:
-            return str(error)
-        return None
-
     def close(self) -> None:
         self._worker.close()
 
@@ -260,17 +252,17 @@ class PyslurmBackend(GuardedBackend):
         self._skipped_reservations = tuple(skipped)
         return tuple(found)
 
-    def _look(self, job_id: str) -> tuple[Job, str] | None:
-        current = self.job(job_id)
-        return None if current is None else (current, job_id)
+    def _look_all(self, job_ids: Sequence[str]) -> tuple[dict[str, Seen], Failures]:
+        jobs, failures = look_one_by_one(self.job, job_ids)
+        return {job_id: (job, job_id) for job_id, job in jobs.items()}, failures
 
     def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
         if act is not Act.REQUEUE:
-            return super()._act_all(act, targets, value)
+            return one_by_one(lambda target: self._act_on(act, int(target), value), targets)
         argv = ["scontrol", "--oneliner", "requeue", "Incomplete", ",".join(targets)]
         return change_list(self._commands, argv, targets)
 
-    def _act(self, act: Act, target: str, value: str = "") -> None:
+    def _act_on(self, act: Act, job_id: int, value: str) -> None:
         call, arguments = act.name.lower(), dict[str, object]()
         if act in (Act.SIGNAL_BATCH, Act.SIGNAL_STEPS):
             steps = "batch" if act is Act.SIGNAL_BATCH else "children"
@@ -279,7 +271,7 @@ class PyslurmBackend(GuardedBackend):
             arguments = {"priority": int(value)}
         elif act is Act.SET_RESERVATION:
             arguments = {"reservation": value}
-        self._worker.change(call, job_id=int(target), **arguments)
+        self._worker.change(call, job_id=job_id, **arguments)
 
     def _has_ended(self, error: SlurmRefusedError) -> bool:
         return isinstance(error, RefusedError) and error.errno in ENDED

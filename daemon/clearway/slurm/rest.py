@@ -16,16 +16,16 @@ from typing import TypedDict, Unpack
 import httpx
 
 from clearway.model.cluster import ClusterSnapshot, Job, Node, Reservation, Skipped
-from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
+from clearway.model.errors import SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm import rest_records as records
 from clearway.slurm.base import Failures, Fence
 from clearway.slurm.cli import CliBackend
-from clearway.slurm.job_changes import Act, Seen
+from clearway.slurm.guarded_backend import GuardedBackend
+from clearway.slurm.job_changes import Act, Seen, look_one_by_one, one_by_one
 from clearway.slurm.process import ENDED, INVALID_JOB_ID, RefusedError, checked
-from clearway.slurm.rest_client import FileToken, MadeToken, NoToken, RestClient, TokenSource
+from clearway.slurm.rest_client import RestClient, Tokens
 from clearway.slurm.rest_records import ALL, JobReader, NodeReader, list_of
-from clearway.slurm.site_settings import Run
 
 # slurmrestd refuses the number of a job of a federation as no job's (measured on 26.05); it lists such jobs, though.
 FIRST_OF_FEDERATION = 2**26
@@ -62,7 +62,7 @@ class RestBackend(CliBackend):
         **commands: Unpack[CommandPlaces],
     ) -> None:
         super().__init__(now=now, timeout_s=timeout_s, **commands)
-        tokens = _tokens(auth, token_file, self._run, now)
+        tokens = Tokens(auth, token_file, self._run, now)
         self._client = RestClient(url, tokens, timeout_s=timeout_s, transport=transport)
         self._jobs, self._nodes = JobReader(self._client), NodeReader(self._client)
         self._has_commands = (
@@ -74,12 +74,7 @@ class RestBackend(CliBackend):
         self._client.fence = fence
 
     def available(self) -> str | None:
-        """Why this backend cannot be used now, in one line; None when it can."""
-        try:
-            self._read(self._now())
-        except SlurmError as error:
-            return str(error)
-        return None
+        return GuardedBackend.available(self)
 
     def cannot(self) -> tuple[str, ...]:
         """What neither slurmrestd nor a command can do here."""
@@ -109,13 +104,15 @@ class RestBackend(CliBackend):
         self._skipped_reservations = tuple(skipped)
         return tuple(found)
 
-    def _look(self, job_id: str) -> tuple[Job, str] | None:
+    def _look_at(self, job_id: str) -> Seen | None:
         if not job_id.isdecimal() or not job_id.isascii():
             raise SlurmRefusedError(f"{job_id!r} is not a job id")
         if _of_federation(job_id):
             self._need_commands("look at one job of a federation")
-            seen = super()._look(job_id)
-            return seen and (seen[0], f"{job_id} {seen[1]}")
+            seen, failures = super()._look_all((job_id,))
+            for error in failures.values():
+                raise error
+            return (seen[job_id][0], f"{job_id} {seen[job_id][1]}") if job_id in seen else None
         try:
             document = self._client.read(f"/job/{job_id}", **ALL)
         except RefusedError as error:
@@ -134,17 +131,17 @@ class RestBackend(CliBackend):
         return None
 
     def _look_all(self, job_ids: Sequence[str]) -> tuple[dict[str, Seen], Failures]:
-        return self._look_at_each(job_ids)
+        return look_one_by_one(self._look_at, job_ids)
 
     def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
         if act is Act.REQUEUE and self._has_commands and not self._client.offer.requeue:
             return super()._act_all(act, targets, value)
-        return self._act_on_each(act, targets, value)
+        return one_by_one(lambda target: self._act_on(act, target, value), targets)
 
-    def _act(self, act: Act, target: str, value: str = "") -> None:
+    def _act_on(self, act: Act, target: str, value: str) -> None:
         if _of_federation(target):
             self._need_commands("change a job of a federation")
-            super()._act(act, target.partition(" ")[2] or target, value)
+            self._by_command(act, target.partition(" ")[2] or target, value)
             return
         if act is Act.REQUEUE:
             if not self._client.offer.requeue:
@@ -155,10 +152,10 @@ class RestBackend(CliBackend):
         signals = {Act.SIGNAL_BATCH: "BATCH_JOB", Act.SIGNAL_STEPS: "FULL_STEPS_ONLY"}
         if act in (Act.SUSPEND, Act.RESUME):
             self._need_commands("suspend and resume jobs")
-            super()._act(act, named, value)
+            self._by_command(act, named, value)
         elif self._has_commands and (act is Act.CANCEL or act in signals):
             # slurmctld 26.05 stands still after a kill over slurmrestd that it refuses for want of rights.
-            super()._act(act, named, value)
+            self._by_command(act, named, value)
         elif act is Act.CANCEL:
             self._client.change("DELETE", "/jobs/", {"jobs": [named], "flags": ["VERBOSE"]})
         elif act in signals:
@@ -166,6 +163,10 @@ class RestBackend(CliBackend):
             self._client.change("DELETE", "/jobs/", body)
         else:
             self._update(act, job_id, value)
+
+    def _by_command(self, act: Act, named: str, value: str) -> None:
+        for error in super()._act_all(act, (named,), value).values():
+            raise error
 
     def _update(self, act: Act, job_id: str, value: str) -> None:
         """A number names one job here, or the tasks of an array that still wait. Above it would be the whole array."""
@@ -271,9 +272,3 @@ def _of_federation(target: str) -> bool:
 
 def _number(value: int) -> dict[str, object]:
     return {"set": True, "infinite": False, "number": value}
-
-
-def _tokens(auth: str, file: Path | None, run: Run, now: Callable[[], datetime]) -> TokenSource:
-    if auth == "local":
-        return NoToken()
-    return MadeToken(run, now) if file is None else FileToken(file, now)
