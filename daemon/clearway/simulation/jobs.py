@@ -84,10 +84,9 @@ class SimulatedJob:
 
 
 def fair_rates(greatest_mib_s: Mapping[str, float], bandwidth_mib_s: float) -> dict[str, float]:
-    """What each writer gets, in MiB/s: max-min fair sharing with a greatest rate for each writer.
+    """What each writer gets, in MiB/s: max-min fair sharing with a greatest rate for each, in O(n log n).
 
-    Bandwidth is shared equally; a writer that can take less than an equal share leaves the rest to the others.
-    Bandwidth is never idle while a writer could take more. Cost: O(n log n) for the rates of n writers.
+    A writer that can take less than an equal share leaves the rest to the others; bandwidth is never idle.
     """
     rates: dict[str, float] = {}
     left_mib_s = bandwidth_mib_s

@@ -142,11 +142,7 @@ class CliBackend(GuardedBackend):
         return tuple(found)
 
     def _asking(self, token: str) -> Mapping[str, str]:
-        """The format travels in the environment.
-
-        Every user of this machine can read arguments, and could then put the token into a job's Comment before squeue
-        has its answer.
-        """
+        """In the environment: every user can read arguments, and could put the token into a Comment in time."""
         return {"SQUEUE_FORMAT2": parse.job_format(token, self._job_columns)}
 
     def _squeue(self, *options: str) -> tuple[str, str]:
@@ -201,10 +197,7 @@ class CliBackend(GuardedBackend):
             rows.update((row["JobID"], row) for row in reversed(found) if row["JobID"] in wanted)
 
     def _refresh_excluded(self, jobs: Sequence[Job], now: datetime) -> int:
-        """Ask for excluded nodes if a job is new or the last answer is old; how many queries it took.
-
-        Of running jobs as well: wherever they are moved, they must not be sent there.
-        """
+        """Ask for excluded nodes, also of running jobs, which may be moved; how many queries it took."""
         known, ended = self._excluded, JobState.ENDED
         new = (
             []

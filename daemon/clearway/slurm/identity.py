@@ -66,10 +66,7 @@ class SlurmIdentity:
         self._private: tuple[datetime, frozenset[str]] | None = None
 
     def user_of(self, token: str) -> str | None:
-        """The user whose genuine token this is; None for any other text.
-
-        Raises ``SlurmError``: it cannot be found out now, or Slurm takes forged tokens.
-        """
+        """The user whose genuine token this is; None for any other text. Raises ``SlurmError`` where nobody can say."""
         claims = claims_of(token)
         if not is_jwt(token) or not claims:
             return None

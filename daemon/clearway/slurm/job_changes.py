@@ -93,12 +93,10 @@ DELAY_S = 1.1  # credentials and revocations are told apart by whole seconds
 class RequeueDelay:
     """The second that a requeued job must wait before it may start again, even when an administrator says "now".
 
-    Slurm makes a requeued job wait for 121 s. ``StartTime=now`` lifts that, but a job that starts within the second of
-    its requeue on the same node is lost: the node holds that second's credentials for revoked ("Killing non-startable
-    batch JobId=4: Job credential revoked", state FAILED, never to run again). Measured on 22.05.8: 2 of 3 jobs when
-    set at once, none of 64 after this delay. Time counts from when the job is first seen waiting: by then its last
-    process had gone, and slurmctld's clock may differ from ours. All jobs that one snapshot saw may start once the
-    first of them may.
+    A job that starts within the second of its requeue on the same node is lost: the node holds that second's
+    credentials for revoked ("Killing non-startable batch JobId=4: Job credential revoked", state FAILED, never to run
+    again). Measured on 22.05.8: 2 of 3 jobs when set at once, none of 64 after this delay. Time counts from when the
+    job is first seen waiting: by then its last process had gone, and slurmctld's clock may differ from ours.
     """
 
     def __init__(self, *, now: Callable[[], datetime], sleep: Callable[[float], None] = time.sleep) -> None:
@@ -373,10 +371,7 @@ _ABOUT = (
 
 
 def change_list(commands: Commands, argv: Sequence[str], targets: Sequence[str]) -> Failures:
-    """Give a command that names all of these jobs; what it said of those that it was not done for, by target.
-
-    What cannot be told apart is said of all.
-    """
+    """Give a command that names all of these jobs; what it said of those not done, by target, or else of all."""
     try:
         commands.change(argv)
     except SlurmError as error:

@@ -87,10 +87,7 @@ class JobNotes:
         self._commands.change(["scontrol", "notify", words.target, text])
 
     def mail_settings(self, job_id: str) -> MailSettings | None:
-        """Whom Slurm's own mails of the job go to, empty where it asks for none; None when Slurm does not know the job.
-
-        Other text of the job's could look like these: it is its owner's as well, who may choose both.
-        """
+        """Whom Slurm's own mails of the job go to, as its owner chose; None when Slurm does not know the job."""
         if not job_id.isdecimal():
             return None
         try:

@@ -36,17 +36,15 @@ _LIMIT = re.compile(r"^JobId=\d+ ArrayJobId=\d+ ArrayTaskId=\S+ ArrayTaskThrottl
 
 
 class ArrayTasks:
-    """What squeue does not show of arrays, which it prints as one line for all tasks that wait (measured on 22.05).
+    """The tasks of arrays that squeue does not show: it prints one line for all tasks that wait (measured on 22.05).
 
     A task that was requeued, or changed by itself, has a record of its own. As long as other tasks of its array wait,
     squeue hides that record in their line, and leaves the array's limit (``%2``) out of the line, as it does where one
     task is left. ``squeue --array`` prints each task by itself; asked of all tasks it could be a million lines. So it
-    is asked of those tasks alone that were seen on nodes and are not seen any more. At first, when none is known, it is
-    asked of every array that has such a line, a bounded part of them in each cycle. An array with more waiting tasks
-    than that is not asked for: a task of it that was requeued before Clearway began counts as ended until it runs
-    again. The limit is asked for (``learn_limit``) before jobs leave for an array.
-
-    The tasks that were seen on nodes, and the limits of arrays; what a restart forgets is asked for again.
+    is asked of those alone that were seen on nodes and are not seen any more; at first of every array that has such a
+    line, a bounded part in each cycle. An array with more waiting tasks than that is not asked for: a task of it that
+    was requeued before Clearway began counts as ended until it runs again. The limit is asked for (``learn_limit``)
+    before jobs leave for an array.
     """
 
     def __init__(self) -> None:
@@ -159,8 +157,8 @@ class _Answer(Generic[T]):
 class _Kept(Generic[T]):
     """What was read of the records of the last answer, by their text.
 
-    ``key``: of a record, as its reading has it. ``again`` is given a record that has changed, its text before, and
-    what was read of that; it returns what the record tells now where this can be said without reading it.
+    ``again`` is given a record that has changed, its text before, and what was read of that; it returns what the record
+    tells now where this can be said without reading it.
     """
 
     def __init__(self, kind: str, key_name: str, key: Callable[[str], str], again: Again[T]) -> None:
@@ -232,10 +230,7 @@ class JobRecords:
         self._columns = columns
 
     def read(self, ask: Ask, columns: tuple[str, ...]) -> tuple[list[Job], list[Skipped]]:
-        """As ``parse.read_jobs``; the same list of jobs where nothing has changed.
-
-        ``ask`` asks with ``token``; what it raises changes nothing here.
-        """
+        """As ``parse.read_jobs``; the same list where nothing has changed. ``ask`` asks with ``token``."""
         if columns != self._columns:
             self._forget(columns)
         answer = self._kept.ask(ask, parse.record_separator(self.token))

@@ -126,10 +126,7 @@ class Commands:
             raise error_from(argv[0], message, process.returncode)
 
     def _follow(self, process: subprocess.Popen[bytes], limit_s: float, take: Take) -> bytes:
-        """Hand on what it prints until it has ended; what it said on standard error.
-
-        Raises ``TimeoutError`` when that takes longer than ``limit_s``.
-        """
+        """Hand on what it prints until it has ended; what it said on standard error. Raises ``TimeoutError``."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         out, err, size = list[bytes](), list[bytes](), 0
         for of_out, data in self._printed(process, time.monotonic() + limit_s):
@@ -211,12 +208,10 @@ class RefusedError(SlurmRefusedError):
 
 
 def error_for(number: int, text: str) -> SlurmError:
-    """Slurm's own error numbers, which pyslurm and slurmrestd pass on: what each means for whoever asked.
+    """The typed error for Slurm's own error number, which pyslurm and slurmrestd pass on.
 
     1000-1999 is communication, 2000-4999 what slurmctld and slurmd refuse, 5000-5999 sockets, 6000-6999 authentication,
     9000 and above slurmrestd. Below are errno's own (connection refused and the like, not permitted).
-
-    The typed error for what Slurm has answered.
     """
     if number in _TIMEOUTS:
         return SlurmTimeoutError(text)

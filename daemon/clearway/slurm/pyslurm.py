@@ -41,14 +41,11 @@ MAX_WAIT_S = 60.0
 
 
 class WorkerProcess:
-    """The daemon's end of the pyslurm worker: one call at a time, each with a time limit, and a new worker after a
-    crash.
+    """Calls into a pyslurm worker: one at a time, each with a time limit. Safe to share between threads.
 
     A worker that does not answer in time is killed, because a hung libslurm cannot be interrupted; one that has died is
     replaced at the next call. A second failure in a row waits before the next start, up to a minute, so that a broken
     installation does not start processes without end; a call within that wait fails at once.
-
-    Calls into a worker process. Safe to share between threads; ``restarts`` counts replaced workers.
     """
 
     def __init__(

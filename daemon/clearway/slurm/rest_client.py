@@ -31,10 +31,9 @@ _SHORTER_S = 300
 class Tokens:
     """Slurm's tokens (JWT) for slurmrestd; they are in no log and in no message.
 
-    With ``auth`` "local" none is needed: slurmrestd knows its callers by their user id. Else that of ``file``, which
-    the site keeps new; it is read again before each call, so a new one counts at once. Without a file ``scontrol
-    token`` makes one for the user that this process runs as: a new one when half of its time is over, and when Slurm
-    has refused it.
+    ``auth`` "local" needs none: slurmrestd knows its callers by their user id. ``file`` is read again before each call,
+    so a new one counts at once. Without a file ``scontrol token`` makes one for the user that this process runs as: a
+    new one when half of its time is over, and when Slurm has refused it.
     """
 
     def __init__(self, auth: str, file: Path | None, run: Run, now: Callable[[], datetime]) -> None:

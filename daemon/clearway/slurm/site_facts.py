@@ -172,10 +172,7 @@ class Site:
 
 
 def may_reserve(commands: Commands) -> bool:
-    """Whether Slurm lets this user change reservations, as it does operators: it is asked to delete one that is not.
-
-    Slurm looks at the right first, and at the name then.
-    """
+    """Whether Slurm lets this user change reservations: it looks at that first, and then at the name."""
     return _allowed(commands, ["scontrol", "delete", f"ReservationName={_NO_SUCH}"])
 
 
@@ -196,11 +193,7 @@ _ELAPSED = ("JobIDRaw", "State", "ElapsedRaw")
 
 
 def sacct_command(columns: Sequence[str], *filters: str) -> Sequence[str]:
-    """The command whose answer has these columns (sacct's own names), between bars, for the jobs that pass the filters.
-
-    ``--allocations`` gives a line for each job and none for its steps; without ``--duplicates`` the last run of a
-    requeued job counts.
-    """
+    """With one line for each job, none for its steps (``--allocations``), the last run of a requeued job."""
     answer = ("--allocations", "--noheader", "--parsable2", "--delimiter=|", f"--format={','.join(columns)}")
     return ("sacct", *filters, *answer)
 

@@ -30,11 +30,7 @@ Run = Callable[[Sequence[str]], str]
 
 
 class ConfigReader:
-    """slurmctld's version, what its own preemption sorts jobs by, and its power saving.
-
-    After a failure what was known stays. Until it is known, jobs count as equal, Slurm as one that preempts none, and
-    a node that is off as out of order. While no version is known, Clearway does not act (``releases``).
-    """
+    """Version, preemption and power saving, kept after a failure; unread, Clearway does not act (``releases``)."""
 
     def __init__(self) -> None:
         self.version = ""  # as slurmctld last told it; empty: not yet
@@ -68,11 +64,7 @@ class ConfigReader:
 
 
 class TopologyReader:
-    """The leaf switches, read only while a waiting job asks for few.
-
-    They change with topology.conf alone. What cannot be read is not known: the job that asks is left to Slurm, and
-    the topology says why.
-    """
+    """The leaf switches; where they cannot be read a job that asks for few is left to Slurm."""
 
     def __init__(self) -> None:
         self._known = Topology()
@@ -95,10 +87,7 @@ class TopologyReader:
 
 
 def licenses_now(run: Run, jobs: Iterable[Job]) -> tuple[Mapping[str, License], int]:
-    """The licenses, asked for only while a waiting job wants some, and how many queries that took.
-
-    Where they cannot be read none is known, and no job leaves for one.
-    """
+    """The licenses while a waiting job wants some, and how many queries that took; unread, no job leaves for one."""
     if not asks_for_any(jobs):
         return {}, 0
     with suppress(SlurmError, FieldError):
@@ -164,11 +153,7 @@ class LimitReader:
     def _records(
         self, run: Run, users: Sequence[str], accounts: Sequence[str], qos: Sequence[str]
     ) -> tuple[tuple[Association, ...], dict[str, Qos]]:
-        """Associations of these users and all accounts above them; these QoS.
-
-        An account's record names the one above it. Those of other users are left out by Slurm, those of other accounts
-        are asked for now and then alone: a site has thousands.
-        """
+        """Associations of these users and of all accounts above them (a site has thousands of others); these QoS."""
         if not set(accounts) <= self._parents.keys():
             self._parents = self._accounts(run, users)
         above = list(dict.fromkeys(name for account in accounts for name in _above(account, self._parents)))

@@ -43,10 +43,7 @@ def read_each(
     may_hold_nodes: Callable[[R], bool] = lambda _: True,
     nodes_only: Callable[[R], T | None] = lambda _: None,
 ) -> tuple[list[T], list[Skipped]]:
-    """What can be read of these records, which come with their keys; of two with one key neither can be trusted.
-
-    See ``read_one``.
-    """
+    """As ``read_one``, of records with their keys; of two with one key neither can be trusted."""
     readings = [read_one(kind, ident, record, read, may_hold_nodes, nodes_only) for ident, record in records]
     return together(kind, readings, key)
 
@@ -59,10 +56,7 @@ def read_one(
     may_hold_nodes: Callable[[R], bool] = lambda _: True,
     nodes_only: Callable[[R], T | None] = lambda _: None,
 ) -> Reading[T]:
-    """Reads one record. If a field is bad, returns what ``nodes_only`` can salvage, so that its nodes stay occupied.
-
-    ``may_hold_nodes``: whether the job in a record that cannot be read could be on nodes.
-    """
+    """What a record tells, or what ``nodes_only`` can salvage of it, so that its nodes stay occupied."""
     try:
         return ident, read(record), None
     except FieldError as error:
@@ -126,10 +120,7 @@ def time(value: str, what: str) -> datetime | None:
 
 
 def duration_s(value: str, what: str) -> int | None:
-    """``[days-]hours:minutes:seconds`` or ``minutes:seconds`` in seconds; None where there is no limit (yet).
-
-    Slurm prints INVALID for a limit that is too long for it to print.
-    """
+    """``[days-]hours:minutes:seconds``, ``minutes:seconds`` or minutes, in seconds; None where there is no limit."""
     if value in NOTHING or value in ("UNLIMITED", "NOT_SET", "Partition_Limit", "INVALID"):
         return None
     found = _DURATION.fullmatch(value)

@@ -43,10 +43,7 @@ def _reason(line: str) -> str:
 
 
 def over(reason: str) -> str:
-    """What stands instead of our Reason on a node that keeps one after its drain, as Slurm 24.11 without slurmdbd does.
-
-    Nothing clears it there: not UNDRAIN, not RESUME, not an empty Reason (measured on 24.11.5).
-    """
+    """What stands for our Reason where nothing clears it, as in 24.11.5 without slurmdbd: not even an empty one."""
     return f"{reason.partition(':')[0]} is over"
 
 

@@ -73,10 +73,7 @@ _NAME = re.compile(r"LicenseName=(\S+)((?: \S+)*)\s*", re.ASCII)
 
 
 def read_licenses(text: str) -> dict[str, License]:
-    """By name. Of a remote one the server may know of more use than Slurm: that is its deficit.
-
-    Raises FieldError for text that is no list of licenses.
-    """
+    """By name. Of a remote one the server may know of more use than Slurm: that is its deficit. Raises FieldError."""
     found: dict[str, License] = {}
     for line in text.splitlines():
         if not line.strip() or line.startswith("No licenses configured"):
@@ -110,14 +107,12 @@ def read_power_saving(config: str) -> PowerSaving:
 
 
 def boot_s(raw_state: str, saving: PowerSaving) -> float | None:
-    """Power saving: the limits of ``scontrol show config``, and which nodes are off, or on their way.
+    """Seconds until an idle node that power saving has off could run a job, at most; None where it is no such node.
 
     A node that is off is ``IDLE+POWERED_DOWN``; marked to go off, and going, ``POWER_DOWN`` and ``POWERING_DOWN``:
     until SuspendTimeout is over no job gets it; booting, ``POWERING_UP``, with ``NOT_RESPONDING`` in 22.05 (measured).
     With ``State=CLOUD`` it is shown while it is off only with ``PrivateData=cloud``; Slurm gives it to jobs all the
     same.
-
-    Seconds until an idle node could run a job, at most; None where it is awake, or is no node for jobs.
     """
     base, *flags = raw_state.split("+")
     of_power = _ASLEEP.intersection(flags)
@@ -142,13 +137,10 @@ _LINE = re.compile(
 
 
 def read_leaf_switches(shown: str) -> dict[str, str]:
-    """The leaf switch of each node, from ``scontrol show topology`` where TopologyPlugin is topology/tree.
+    """Node to leaf switch, from ``scontrol show topology`` of topology/tree, alike in 22.05 and 26.05.
 
-    The same lines in 22.05 and 26.05: ``SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=node[1-4]``, higher levels with
-    ``Switches=`` besides. Nodes of a wrong switch would be freed in vain, so a single line that is anything else makes
-    all of it unreadable: other plugins (blocks), several topologies at once, a node under two leaf switches.
-
-    Node to leaf switch. Raises FieldError, in one line, for text that is not a tree of switches.
+    Nodes of a wrong switch would be freed in vain, so a single line that is anything else makes all of it unreadable
+    (FieldError): other plugins (blocks), several topologies at once, a node under two leaf switches.
     """
     switch_of: dict[str, str] = {}
     seen: set[str] = set()
