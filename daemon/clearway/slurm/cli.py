@@ -20,7 +20,7 @@ from clearway.slurm.base import Failures
 from clearway.slurm.guarded_backend import GuardedBackend
 from clearway.slurm.job_changes import Act, RequeueDelay, Seen, change_list
 from clearway.slurm.kept_records import ArrayTasks, JobRecords, NodeRecords, new_token
-from clearway.slurm.process import Commands, checked
+from clearway.slurm.process import Commands, checked, unless_unknown
 from clearway.slurm.site_settings import NEVER
 
 # Excluded nodes hardly ever change; a fresh look at one job (``job``) always reads them.
@@ -28,7 +28,6 @@ EXCLUDED_NODES_FOR_S = 300.0
 MOST_NEW = 500  # jobs that they are asked for by id; of more than these they are asked of all jobs
 
 _SQUEUE = ("squeue", "--all", "--local", "--noheader", "--noconvert")
-_UNKNOWN_JOB = re.compile(r"Invalid job id")
 _ENDED = re.compile(r"Job has already finished|already completing or completed|Invalid job id")
 
 
@@ -148,12 +147,7 @@ class CliBackend(GuardedBackend):
     def _squeue(self, *options: str) -> tuple[str, str]:
         """Output of squeue and the token in its separators."""
         token = new_token()
-        try:
-            return self._commands.run([*_SQUEUE, *options], env=self._asking(token)), token
-        except SlurmRefusedError as error:
-            if _UNKNOWN_JOB.search(str(error)):
-                return "", token
-            raise
+        return unless_unknown(lambda: self._commands.run([*_SQUEUE, *options], env=self._asking(token))) or "", token
 
     @cached_property
     def _job_columns(self) -> tuple[str, ...]:
@@ -210,11 +204,7 @@ class CliBackend(GuardedBackend):
         # A job that is gone by now must not be asked for again.
         if fresh and len(new) <= MOST_NEW:
             self._excluded |= dict.fromkeys(new, ())
-            try:
-                self._read_excluded(f"--jobs={','.join(new)}")
-            except SlurmRefusedError as error:
-                if not _UNKNOWN_JOB.search(str(error)):
-                    raise
+            unless_unknown(lambda: self._read_excluded(f"--jobs={','.join(new)}"))
             return 1
         self._excluded = {job.job_id: () for job in jobs if job.state is not ended}
         self._excluding = {}
@@ -226,11 +216,9 @@ class CliBackend(GuardedBackend):
 
     def _read_excluded(self, *options: str) -> None:
         token = new_token()
-        text = self._commands.run(
-            ["squeue", "--all", "--local", "--noheader", *options],
-            env={"SQUEUE_FORMAT": parse.excluded_nodes_format(token)},
-        )
-        found, _ = parse.read_excluded_nodes(text, token)
+        argv = ["squeue", "--all", "--local", "--noheader", *options]
+        env = {"SQUEUE_FORMAT": parse.excluded_nodes_format(token)}
+        found, _ = parse.read_excluded_nodes(self._commands.run(argv, env=env), token)
         self._excluded_times += 1
         self._excluded.update(found)
 

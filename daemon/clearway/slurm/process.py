@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.base import Fence, Unfenced
@@ -188,6 +188,20 @@ def error_from(command: str, message: str, status: int) -> SlurmError:
     if _UNREACHABLE.search(message) or status < 0:
         return SlurmUnavailableError(f"{command}: {message or f'ended by signal {-status}'}")
     return SlurmRefusedError(f"{command}: {message or f'exit status {status}'}")
+
+
+T = TypeVar("T")
+_UNKNOWN_JOB = re.compile(r"Invalid job id")
+
+
+def unless_unknown(ask: Callable[[], T]) -> T | None:
+    """What Slurm says of jobs; None where it knows none of them (any more)."""
+    try:
+        return ask()
+    except SlurmRefusedError as error:
+        if _UNKNOWN_JOB.search(str(error)):
+            return None
+        raise
 
 
 AUTHENTICATION = 1007

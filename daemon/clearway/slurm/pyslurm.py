@@ -36,7 +36,7 @@ from clearway.slurm.parse.values import Unchanged
 from clearway.slurm.process import ENDED, KEEP_EVERY_S, Commands, RefusedError, checked, error_for
 from clearway.slurm.pyslurm_worker import LENGTH, MAX_FRAME, frame
 
-COMMAND = (sys.executable, "-m", "clearway.slurm.pyslurm_worker")
+COMMAND = (sys.executable, "-P", "-m", "clearway.slurm.pyslurm_worker")
 MAX_WAIT_S = 60.0
 
 

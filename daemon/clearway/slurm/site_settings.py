@@ -29,6 +29,21 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 Run = Callable[[Sequence[str]], str]
 
 
+def read_preemption(run: Run, config: str) -> PreemptPriorities:
+    """Slurm's own; ``config`` is what ``scontrol show config`` says."""
+    of_qos = site.sorts_by_qos(config)
+    if of_qos:
+        records = run(["scontrol", "show", "assoc_mgr", "flags=qos"])
+        found, preempted = site.read_qos_priorities(records), site.preempted_qos(records)
+    else:
+        records = run(["scontrol", "--oneliner", "show", "partition"])
+        found, preempted = site.read_tiers(records), site.preempted_partitions(records)
+    if not site.preempts(config):
+        preempted = {}
+    grace_s = site.longest_grace_s(records) if preempted else 0.0
+    return PreemptPriorities(found, of_qos=of_qos, preempts=preempted, grace_s=grace_s)
+
+
 class ConfigReader:
     """Version, preemption and power saving, kept after a failure; unread, Clearway does not act (``releases``)."""
 
@@ -41,7 +56,7 @@ class ConfigReader:
     def read(self, run: Run, now: datetime) -> tuple[PreemptPriorities, PowerSaving, int]:
         """The priorities, power saving, and how many queries that took now."""
         every_s = CONFIG_EVERY_S if self.version else VERSION_AGAIN_S
-        if abs((now - self._read_at).total_seconds()) < every_s:
+        if not _due(self._read_at, now, every_s):
             return self._known, self._power, 0
         self._read_at, queries = now, 1
         with suppress(SlurmError):
@@ -49,17 +64,8 @@ class ConfigReader:
             version = site.version(config)
             self.version = version if release_of(version) else self.version
             self._power = read_power_saving(config)
-            of_qos, queries = site.sorts_by_qos(config), 2
-            if of_qos:
-                records = run(["scontrol", "show", "assoc_mgr", "flags=qos"])
-                found, preempted = site.read_qos_priorities(records), site.preempted_qos(records)
-            else:
-                records = run(["scontrol", "--oneliner", "show", "partition"])
-                found, preempted = site.read_tiers(records), site.preempted_partitions(records)
-            if not site.preempts(config):
-                preempted = {}
-            grace_s = site.longest_grace_s(records) if preempted else 0.0
-            self._known = PreemptPriorities(found, of_qos=of_qos, preempts=preempted, grace_s=grace_s)
+            queries = 2
+            self._known = read_preemption(run, config)
         return self._known, self._power, queries
 
 
@@ -75,7 +81,7 @@ class TopologyReader:
         if not any(job.switches and job.state is JobState.PENDING for job in jobs):
             return Topology(), 0
         every_s = TOPOLOGY_AGAIN_S if self._known.unknown else TOPOLOGY_EVERY_S
-        if abs((now - self._read_at).total_seconds()) < every_s:
+        if not _due(self._read_at, now, every_s):
             return self._known, 0
         self._read_at = now
         try:
@@ -174,7 +180,7 @@ class LimitReader:
         closed = {name: each.allow_groups for name, each in named.items() if each.allow_groups is not None}
         users = {job.user for job in jobs if not closed.keys().isdisjoint(job.partitions)}
         allowed = frozenset[str]().union(*closed.values())
-        if allowed != self._allowed or abs((now - self._groups_at).total_seconds()) >= GROUPS_EVERY_S:
+        if allowed != self._allowed or _due(self._groups_at, now, GROUPS_EVERY_S):
             self._groups, self._allowed, self._groups_at = {}, allowed, now
         if new := sorted(users - self._groups.keys()):
             self._groups |= _groups(run, new, allowed)
@@ -240,8 +246,8 @@ def _above(account: str, parents: Mapping[str, str]) -> list[str]:
     return chain
 
 
-def _due(before: datetime, now: datetime) -> bool:
-    return abs((now - before).total_seconds()) >= SETTINGS_EVERY_S
+def _due(before: datetime, now: datetime, every_s: float = SETTINGS_EVERY_S) -> bool:
+    return abs((now - before).total_seconds()) >= every_s
 
 
 def _list(names: Iterable[str]) -> str:
