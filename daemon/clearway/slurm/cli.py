@@ -13,12 +13,12 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
 
-from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
+from clearway.model.cluster import FIRST, Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
-from clearway.slurm.base import Failures
+from clearway.slurm.base import Failures, JobChange
 from clearway.slurm.guarded_backend import GuardedBackend
-from clearway.slurm.job_changes import Act, RequeueDelay, Seen, change_list
+from clearway.slurm.job_changes import RequeueDelay, Seen, change_list
 from clearway.slurm.kept_records import ArrayTasks, JobRecords, NodeRecords, new_token
 from clearway.slurm.process import Commands, checked, unless_unknown
 from clearway.slurm.site_settings import NEVER
@@ -231,22 +231,24 @@ class CliBackend(GuardedBackend):
             known = self._excluding[job.job_id] = (job, replace(job, excluded_nodes=excluded))
         return known[1]
 
-    def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
+    def _act_all(self, change: JobChange, targets: Sequence[str], signal: str = "") -> Failures:
         listed = ",".join(targets)
         update = ("scontrol", "--oneliner", "update", f"JobId={listed}")
-        commands: dict[Act, tuple[str, ...]] = {
-            Act.CANCEL: ("scancel", *targets),
-            Act.SIGNAL_BATCH: ("scancel", f"--signal={value}", "--batch", *targets),
-            Act.SIGNAL_STEPS: ("scancel", f"--signal={value}", *targets),
-            Act.SUSPEND: ("scontrol", "--oneliner", "suspend", listed),
-            Act.RESUME: ("scontrol", "--oneliner", "resume", listed),
-            Act.START_NOW: (*update, "StartTime=now"),
-            Act.SET_PRIORITY: (*update, f"Priority={value}"),
-            Act.RELEASE: ("scontrol", "release", listed),
-            Act.SET_RESERVATION: (*update, f"ReservationName={value}"),
-            Act.REQUEUE: ("scontrol", "--oneliner", "requeue", "Incomplete", listed),
+        commands: dict[JobChange, tuple[str, ...]] = {
+            JobChange.CANCEL: ("scancel", *targets),
+            JobChange.SIGNAL_BATCH: ("scancel", f"--signal={signal}", "--batch", *targets),
+            JobChange.SIGNAL_STEPS: ("scancel", f"--signal={signal}", *targets),
+            JobChange.SUSPEND: ("scontrol", "--oneliner", "suspend", listed),
+            JobChange.RESUME: ("scontrol", "--oneliner", "resume", listed),
+            JobChange.START_NOW: (*update, "StartTime=now"),
+            JobChange.FIRST_IN_QUEUE: (*update, f"Priority={FIRST}"),
+            JobChange.USUAL_PRIORITY: ("scontrol", "release", listed),
+            JobChange.REQUEUE: ("scontrol", "--oneliner", "requeue", "Incomplete", listed),
         }
-        return change_list(self._commands, commands[act], targets)
+        return change_list(self._commands, commands[change], targets)
+
+    def _set_reservation(self, target: str, reservation: str) -> None:
+        self._change("update", f"JobId={target}", f"ReservationName={reservation}")
 
     def _has_ended(self, error: SlurmRefusedError) -> bool:
         return _ENDED.search(str(error)) is not None

@@ -16,7 +16,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from enum import Enum, auto
 from typing import TypeVar
 
 from clearway.model.cluster import FIRST, Job, JobState
@@ -33,7 +32,7 @@ from clearway.slurm.base import Failures, JobChange
 from clearway.slurm.process import Commands, checked, error_from
 
 T = TypeVar("T")
-Seen = tuple[Job, str]  # a job as it is now, and how ``_act`` names it
+Seen = tuple[Job, str]  # a job as it is now, and how Slurm's commands name it
 
 _ON_NODES = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING)
 
@@ -41,32 +40,6 @@ _ON_NODES = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING)
 _WAITS = re.compile(r"Job is pending execution")
 
 
-class Act(Enum):
-    """A change of one job, as a backend carries it out. The comment says what ``value`` is."""
-
-    CANCEL = auto()
-    SIGNAL_BATCH = auto()  # the signal's name, for the batch shell
-    SIGNAL_STEPS = auto()  # likewise, for the processes of the job's steps
-    SUSPEND = auto()
-    RESUME = auto()
-    START_NOW = auto()
-    SET_PRIORITY = auto()  # the priority
-    RELEASE = auto()
-    SET_RESERVATION = auto()  # the reservation's name; "" for none
-    REQUEUE = auto()  # named as scontrol does; unless the job has ended
-
-
-_ACTS = {
-    JobChange.REQUEUE: Act.REQUEUE,
-    JobChange.CANCEL: Act.CANCEL,
-    JobChange.SUSPEND: Act.SUSPEND,
-    JobChange.RESUME: Act.RESUME,
-    JobChange.START_NOW: Act.START_NOW,
-    JobChange.FIRST_IN_QUEUE: Act.SET_PRIORITY,
-    JobChange.USUAL_PRIORITY: Act.RELEASE,
-    JobChange.SIGNAL_BATCH: Act.SIGNAL_BATCH,
-    JobChange.SIGNAL_STEPS: Act.SIGNAL_STEPS,
-}
 # Of a job that has ended meanwhile they need not be done any more.
 _ENDED_IS_DONE = (JobChange.CANCEL, JobChange.USUAL_PRIORITY)
 
@@ -139,8 +112,12 @@ class JobChanges(ABC):
         """Jobs as they are now, by id, and those that could not be looked at; those unknown to Slurm are absent."""
 
     @abstractmethod
-    def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
-        """What failed, by target."""
+    def _act_all(self, change: JobChange, targets: Sequence[str], signal: str = "") -> Failures:
+        """What failed, by target. Jobs to be requeued are named as scontrol names them."""
+
+    @abstractmethod
+    def _set_reservation(self, target: str, reservation: str) -> None:
+        """An empty name takes the job out of its reservation."""
 
     @abstractmethod
     def _has_ended(self, error: SlurmRefusedError) -> bool:
@@ -151,10 +128,6 @@ class JobChanges(ABC):
         for error in failures.values():
             raise error
         return seen.get(job_id)
-
-    def _act(self, act: Act, target: str, value: str = "") -> None:
-        for error in self._act_all(act, (target,), value).values():
-            raise error
 
     def look_at(self, job_ids: Sequence[str], *, whole: bool = False) -> tuple[Mapping[str, Job], Failures]:  # noqa: ARG002
         seen, failures = self._look_all(job_ids)
@@ -173,8 +146,7 @@ class JobChanges(ABC):
         elif change is JobChange.START_NOW:
             for job, _ in todo.values():
                 self._requeue_delay.before_start(job)
-        value = str(FIRST) if change is JobChange.FIRST_IN_QUEUE else signal
-        told = self._carry_out(_ACTS[change], targets, value)
+        told = self._carry_out(change, targets, signal)
         return failures | {job_id: error for job_id, error in told.items() if not self._is_done(change, error)}
 
     def _needed(self, change: JobChange, jobs: Sequence[Job]) -> tuple[dict[str, Seen], dict[str, SlurmError]]:
@@ -197,13 +169,13 @@ class JobChanges(ABC):
     def _resume_suspended(self, todo: Mapping[str, Seen]) -> Failures:
         """Requeued while suspended a job would wait held (JobHeldAdmin), and its TERM handler could not run."""
         suspended = {job_id: target for job_id, (job, target) in todo.items() if job.state is JobState.SUSPENDED}
-        return self._carry_out(Act.RESUME, suspended)
+        return self._carry_out(JobChange.RESUME, suspended)
 
-    def _carry_out(self, act: Act, targets: Mapping[str, str], value: str = "") -> Failures:
+    def _carry_out(self, change: JobChange, targets: Mapping[str, str], signal: str = "") -> Failures:
         """``targets`` by job id; what failed, by job id."""
         if not targets:
             return {}
-        failed = self._act_all(act, tuple(targets.values()), value)
+        failed = self._act_all(change, tuple(targets.values()), signal)
         return {job_id: failed[target] for job_id, target in targets.items() if target in failed}
 
     def _is_done(self, change: JobChange, error: SlurmError) -> bool:
@@ -216,13 +188,13 @@ class JobChanges(ABC):
     def attach(self, job_id: str, reservation: str) -> None:
         current, target = _known(job_id, self._look(job_id))
         if current.reservation != reservation:
-            self._act(Act.SET_RESERVATION, target, checked(reservation))
+            self._set_reservation(target, checked(reservation))
 
     def detach(self, job_id: str) -> None:
         found = self._look(job_id)
         if found is not None and found[0].reservation is not None and found[0].state is not JobState.ENDED:
             try:
-                self._act(Act.SET_RESERVATION, found[1])
+                self._set_reservation(found[1], "")
             except SlurmRefusedError as error:
                 if not self._has_ended(error):
                     raise

@@ -18,7 +18,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from clearway.model.cluster import Job, Node, Reservation, Skipped
+from clearway.model.cluster import FIRST, Job, Node, Reservation, Skipped
 from clearway.model.errors import (
     CycleEndedError,
     SlurmError,
@@ -28,9 +28,9 @@ from clearway.model.errors import (
 )
 from clearway.slurm import parse
 from clearway.slurm import pyslurm_records as records
-from clearway.slurm.base import Failures, Fence, Unfenced
+from clearway.slurm.base import Failures, Fence, JobChange, Unfenced
 from clearway.slurm.guarded_backend import GuardedBackend
-from clearway.slurm.job_changes import Act, RequeueDelay, Seen, change_list, look_one_by_one, one_by_one
+from clearway.slurm.job_changes import RequeueDelay, Seen, change_list, look_one_by_one, one_by_one
 from clearway.slurm.parse import FieldError
 from clearway.slurm.parse.values import Unchanged
 from clearway.slurm.process import ENDED, KEEP_EVERY_S, Commands, RefusedError, checked, error_for
@@ -253,22 +253,26 @@ class PyslurmBackend(GuardedBackend):
         jobs, failures = look_one_by_one(self.job, job_ids)
         return {job_id: (job, job_id) for job_id, job in jobs.items()}, failures
 
-    def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
-        if act is not Act.REQUEUE:
-            return one_by_one(lambda target: self._act_on(act, int(target), value), targets)
+    def _act_all(self, change: JobChange, targets: Sequence[str], signal: str = "") -> Failures:
+        if change is not JobChange.REQUEUE:
+            return one_by_one(lambda target: self._act_on(change, int(target), signal), targets)
         argv = ["scontrol", "--oneliner", "requeue", "Incomplete", ",".join(targets)]
         return change_list(self._commands, argv, targets)
 
-    def _act_on(self, act: Act, job_id: int, value: str) -> None:
-        call, arguments = act.name.lower(), dict[str, object]()
-        if act in (Act.SIGNAL_BATCH, Act.SIGNAL_STEPS):
-            steps = "batch" if act is Act.SIGNAL_BATCH else "children"
-            call, arguments = "send_signal", {"name": f"SIG{value}", "steps": steps}
-        elif act is Act.SET_PRIORITY:
-            arguments = {"priority": int(value)}
-        elif act is Act.SET_RESERVATION:
-            arguments = {"reservation": value}
-        self._worker.change(call, job_id=job_id, **arguments)
+    def _act_on(self, change: JobChange, job_id: int, signal: str) -> None:
+        match change:
+            case JobChange.SIGNAL_BATCH | JobChange.SIGNAL_STEPS:
+                steps = "batch" if change is JobChange.SIGNAL_BATCH else "children"
+                self._worker.change("send_signal", job_id=job_id, name=f"SIG{signal}", steps=steps)
+            case JobChange.FIRST_IN_QUEUE:
+                self._worker.change("set_priority", job_id=job_id, priority=FIRST)
+            case JobChange.USUAL_PRIORITY:
+                self._worker.change("release", job_id=job_id)
+            case _:
+                self._worker.change(change.value, job_id=job_id)
+
+    def _set_reservation(self, target: str, reservation: str) -> None:
+        self._worker.change("set_reservation", job_id=int(target), reservation=reservation)
 
     def _has_ended(self, error: SlurmRefusedError) -> bool:
         return isinstance(error, RefusedError) and error.errno in ENDED

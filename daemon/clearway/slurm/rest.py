@@ -15,14 +15,14 @@ from typing import TypedDict, Unpack
 
 import httpx
 
-from clearway.model.cluster import ClusterSnapshot, Job, Node, Reservation, Skipped
+from clearway.model.cluster import FIRST, ClusterSnapshot, Job, Node, Reservation, Skipped
 from clearway.model.errors import SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm import rest_records as records
-from clearway.slurm.base import Failures, Fence
+from clearway.slurm.base import Failures, Fence, JobChange
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.guarded_backend import GuardedBackend
-from clearway.slurm.job_changes import Act, Seen, look_one_by_one, one_by_one
+from clearway.slurm.job_changes import Seen, look_one_by_one, one_by_one
 from clearway.slurm.process import ENDED, INVALID_JOB_ID, RefusedError, checked
 from clearway.slurm.rest_client import RestClient, Tokens
 from clearway.slurm.rest_records import ALL, JobReader, NodeReader, list_of
@@ -133,52 +133,55 @@ class RestBackend(CliBackend):
     def _look_all(self, job_ids: Sequence[str]) -> tuple[dict[str, Seen], Failures]:
         return look_one_by_one(self._look_at, job_ids)
 
-    def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
-        if act is Act.REQUEUE and self._has_commands and not self._client.offer.requeue:
-            return super()._act_all(act, targets, value)
-        return one_by_one(lambda target: self._act_on(act, target, value), targets)
+    def _act_all(self, change: JobChange, targets: Sequence[str], signal: str = "") -> Failures:
+        if change is JobChange.REQUEUE and self._has_commands and not self._client.offer.requeue:
+            return super()._act_all(change, targets, signal)
+        return one_by_one(lambda target: self._act_on(change, target, signal), targets)
 
-    def _act_on(self, act: Act, target: str, value: str) -> None:
+    def _act_on(self, change: JobChange, target: str, signal: str) -> None:
         if _of_federation(target):
             self._need_commands("change a job of a federation")
-            self._by_command(act, target.partition(" ")[2] or target, value)
+            self._by_command(change, target.partition(" ")[2] or target, signal)
             return
-        if act is Act.REQUEUE:
+        job_id, _, named = target.partition(" ")
+        signals = {JobChange.SIGNAL_BATCH: "BATCH_JOB", JobChange.SIGNAL_STEPS: "FULL_STEPS_ONLY"}
+        if change is JobChange.REQUEUE:
             if not self._client.offer.requeue:
                 self._need_commands("requeue jobs")
             self._client.change("POST", "/jobs/requeue", {"jobs": [target], "flags": ["Incomplete"]})
-            return
-        job_id, _, named = target.partition(" ")
-        signals = {Act.SIGNAL_BATCH: "BATCH_JOB", Act.SIGNAL_STEPS: "FULL_STEPS_ONLY"}
-        if act in (Act.SUSPEND, Act.RESUME):
+        elif change in (JobChange.SUSPEND, JobChange.RESUME):
             self._need_commands("suspend and resume jobs")
-            self._by_command(act, named, value)
-        elif self._has_commands and (act is Act.CANCEL or act in signals):
+            self._by_command(change, named, signal)
+        elif self._has_commands and (change is JobChange.CANCEL or change in signals):
             # slurmctld 26.05 stands still after a kill over slurmrestd that it refuses for want of rights.
-            self._by_command(act, named, value)
-        elif act is Act.CANCEL:
+            self._by_command(change, named, signal)
+        elif change is JobChange.CANCEL:
             self._client.change("DELETE", "/jobs/", {"jobs": [named], "flags": ["VERBOSE"]})
-        elif act in signals:
-            body = {"jobs": [named], "signal": value, "flags": [signals[act], "VERBOSE"]}
+        elif change in signals:
+            body = {"jobs": [named], "signal": signal, "flags": [signals[change], "VERBOSE"]}
             self._client.change("DELETE", "/jobs/", body)
+        elif change is JobChange.START_NOW:
+            self._update(job_id, begin_time=_number(int(self._now().timestamp())))
+        elif change is JobChange.FIRST_IN_QUEUE:
+            self._update(job_id, priority=_number(FIRST))
         else:
-            self._update(act, job_id, value)
+            self._update(job_id, hold=False)
 
-    def _by_command(self, act: Act, named: str, value: str) -> None:
-        for error in super()._act_all(act, (named,), value).values():
+    def _by_command(self, change: JobChange, named: str, signal: str) -> None:
+        for error in super()._act_all(change, (named,), signal).values():
             raise error
 
-    def _update(self, act: Act, job_id: str, value: str) -> None:
+    def _update(self, job_id: str, **changes: object) -> None:
         """A number names one job here, or the tasks of an array that still wait. Above it would be the whole array."""
-        if act is Act.START_NOW:
-            change: dict[str, object] = {"begin_time": _number(int(self._now().timestamp()))}
-        elif act is Act.SET_PRIORITY:
-            change = {"priority": _number(int(value))}
-        elif act is Act.RELEASE:
-            change = {"hold": False}
+        self._client.change("POST", f"/job/{job_id}", changes)
+
+    def _set_reservation(self, target: str, reservation: str) -> None:
+        job_id, _, named = target.partition(" ")
+        if _of_federation(target):
+            self._need_commands("change a job of a federation")
+            super()._set_reservation(named, reservation)
         else:
-            change = {"reservation": value}
-        self._client.change("POST", f"/job/{job_id}", change)
+            self._update(job_id, reservation=reservation)
 
     def _has_ended(self, error: SlurmRefusedError) -> bool:
         return isinstance(error, RefusedError) and error.errno in ENDED
