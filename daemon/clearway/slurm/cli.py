@@ -20,7 +20,7 @@ from clearway.slurm.base import Failures, JobChange
 from clearway.slurm.guarded_backend import GuardedBackend
 from clearway.slurm.job_changes import RequeueDelay, Seen, change_list
 from clearway.slurm.kept_records import ArrayTasks, JobRecords, NodeRecords, new_token
-from clearway.slurm.process import Commands, checked, unless_unknown
+from clearway.slurm.process import Commands, unless_unknown
 from clearway.slurm.site_settings import NEVER
 
 # Excluded nodes hardly ever change; a fresh look at one job (``job``) always reads them.
@@ -252,31 +252,3 @@ class CliBackend(GuardedBackend):
 
     def _has_ended(self, error: SlurmRefusedError) -> bool:
         return _ENDED.search(str(error)) is not None
-
-    def _create(self, reservation: Reservation) -> None:
-        self._create_by_command(reservation)
-
-    def _move(self, reservation: str, nodes: tuple[str, ...]) -> None:
-        self._change("update", f"ReservationName={reservation}", f"Nodes={parse.compress(nodes)}")
-
-    def extend_reservation(self, name: str, end_time: datetime) -> None:
-        # A duration counts from the reservation's start, which only Slurm knows; an end is in its local time.
-        local = end_time.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
-        self._change("update", f"ReservationName={checked(name)}", f"EndTime={local}")
-
-    def _delete(self, reservation: str) -> None:
-        self._change("delete", f"ReservationName={reservation}")
-
-    def _node_status(self, node: str) -> parse.NodeStatus:
-        return parse.node_status(self._scontrol("show", "node", node))
-
-    def _set_drained(self, node: str, reason: str | None) -> None:
-        # Not RESUME, which would also bring back a node that is DOWN.
-        changes = ("State=UNDRAIN",) if reason is None else ("State=DRAIN", f"Reason={reason}")
-        self._change("update", f"NodeName={node}", *changes)
-
-    def _scontrol(self, *arguments: str) -> str:
-        return self._commands.run(["scontrol", "--oneliner", *arguments])
-
-    def _change(self, *arguments: str) -> None:
-        self._commands.change(["scontrol", "--oneliner", *arguments])

@@ -279,7 +279,7 @@ class PyslurmBackend(GuardedBackend):
 
     def _create(self, reservation: Reservation) -> None:
         if reservation.licenses:
-            self._create_by_command(reservation)
+            super()._create(reservation)
             return
         self._worker.change(
             "create_reservation",
