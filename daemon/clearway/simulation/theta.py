@@ -3,9 +3,7 @@
 The paper: "CoSim: A Simulator for Co-Scheduling of Batch and On-Demand Jobs in HPC Datacenters", DS-RT, 2020,
 DOI 10.1109/DS-RT50469.2020.9213578.
 
-The paper publishes the number of jobs (12, 16, 24), the nodes that they hold together, and how it draws the
-checkpoint parameters (section IV-A, IV-B); which job had how many nodes and had run for how long is not
-published and is drawn here. Everything is a pure function of the seed.
+Which job had how many nodes and had run for how long is not published: it is drawn, by the seed alone.
 
 What is the paper's: 192 GB + 16 GB of memory a node, a file system of 250 GB/s, application checkpoints every
 hour, 40-90 % of the memory in use, 20-60 % of that in an application checkpoint, deadlines of 0 to 15 minutes

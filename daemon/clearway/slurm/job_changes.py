@@ -293,17 +293,13 @@ def _needed(change: JobChange, decided: Job, found: Seen | None) -> Seen | None:
         raise SlurmRefusedError(f"job {decided.job_id} is {current.raw_state}; only a waiting job can start now")
     if change in (JobChange.START_NOW, JobChange.FIRST_IN_QUEUE):
         return found
-    if current.state in _NEED_NOT_BE.get(change, ()) or (change is JobChange.CANCEL and _waits_again(current, decided)):
+    waits_again = current.state is JobState.PENDING and decided.state is not JobState.PENDING  # that run is over
+    if current.state in _NEED_NOT_BE.get(change, ()) or (change is JobChange.CANCEL and waits_again):
         return None
     require_run(current, decided, *_MAY_BE[change])
     if change is JobChange.CANCEL:
         require_unchanged(current, decided)
     return None if current.state is _IS_DONE_IN.get(change) else found
-
-
-def _waits_again(current: Job, decided: Job) -> bool:
-    """Whether the run is over; what waits now is not what was decided on."""
-    return current.state is JobState.PENDING and decided.state is not JobState.PENDING
 
 
 def _known(job_id: str, found: Seen | None) -> Seen:

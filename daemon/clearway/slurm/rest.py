@@ -187,11 +187,10 @@ class RestBackend(CliBackend):
         return isinstance(error, RefusedError) and error.errno in ENDED
 
     def _create(self, reservation: Reservation) -> None:
-        if not self._client.offer.reservations:
-            self._need_commands("make and change reservations")
+        offered = self._offers_reservations()
         if reservation.licenses:
             self._need_commands("reserve licenses")
-        if reservation.licenses or not self._client.offer.reservations:
+        if reservation.licenses or not offered:
             super()._create(reservation)
             return
         # slurmrestd would change one of this name.
@@ -225,19 +224,23 @@ class RestBackend(CliBackend):
 
     def _changes_reservation(self, name: str) -> bool:
         """Whether slurmrestd can. It would create one that does not exist (any more)."""
-        if not self._client.offer.reservations:
-            self._need_commands("make and change reservations")
+        if not self._offers_reservations():
             return False
         if all(item.name != name for item in self.reservations()):
             raise SlurmRefusedError(f"reservation {name} does not exist")
         return True
 
     def _delete(self, reservation: str) -> None:
-        if self._client.offer.reservations:
+        if self._offers_reservations():
             self._client.change("DELETE", f"/reservation/{reservation}")
         else:
-            self._need_commands("make and change reservations")
             super()._delete(reservation)
+
+    def _offers_reservations(self) -> bool:
+        """Else Slurm's commands are needed."""
+        if not self._client.offer.reservations:
+            self._need_commands("make and change reservations")
+        return self._client.offer.reservations
 
     def _node_status(self, node: str) -> parse.NodeStatus:
         for record in list_of(self._client.read(f"/node/{node}"), "nodes"):

@@ -152,7 +152,9 @@ class LimitReader:
             qos = sorted({job.qos for job in waiting} | {each.qos for each in named.values()} - {""})
             associations, known = self._records(run, users, sorted({job.account for job in waiting} - {""}), qos)
             found = replace(found, associations=associations, qos=known, parents=self._parents)
-        elif found.sub_accounts is not False and _by_account(named.values()):
+        elif found.sub_accounts is not False and any(
+            each.allow_accounts is not None or each.deny_accounts for each in named.values()
+        ):
             found = replace(found, parents=self._accounts(run, users))
         return replace(found, qos=self._with_flags(run, found.qos, waiting, named, now))
 
@@ -211,10 +213,6 @@ def _of_first_users(jobs: Iterable[Job]) -> tuple[list[Job], list[str]]:
     waiting = list(jobs)
     users = list(dict.fromkeys(job.user for job in waiting if is_name(job.user)))[:MOST_USERS]
     return [job for job in waiting if job.user in set(users)], users
-
-
-def _by_account(partitions: Iterable[Partition]) -> bool:
-    return any(each.allow_accounts is not None or each.deny_accounts for each in partitions)
 
 
 def _groups(run: Run, users: Sequence[str], allowed: Iterable[str]) -> dict[str, frozenset[str]]:
