@@ -32,8 +32,7 @@ from clearway.model.errors import ConfigError
 from clearway.model.events import fan_out
 from clearway.model.operations import Drain, Eviction, Promise, Relocation
 from clearway.model.problem import Action
-from clearway.notify.dispatch import Dispatcher, NotesFence
-from clearway.notify.outbox import Outbox
+from clearway.notify.dispatch import Dispatcher, NotesFence, Outbox
 from clearway.notify.sending import open_senders
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
@@ -54,10 +53,9 @@ from clearway.slurm.base import SlurmBackend
 from clearway.slurm.identity import SlurmIdentity
 from clearway.slurm.job_notes import open_notes
 from clearway.store.repository import SqlStore
-from clearway.telemetry.cases import CaseKeeper
-from clearway.telemetry.log import get_logger
-from clearway.telemetry.log_lines import LogLines
+from clearway.telemetry.log import LogLines, get_logger
 from clearway.telemetry.metrics import Metrics
+from clearway.telemetry.report import CaseKeeper
 
 AUTO = ("pyslurm", "cli")  # what slurm.backend = "auto" tries, the one that is preferred first
 _LOGIN_S = 5.0  # a caller waits for it
@@ -100,7 +98,7 @@ def build(
             backend, why = choose_backend(config, clock)
         metrics = Metrics(clock, backend=backend.name, checkpointers=plugins.names(plugins.CHECKPOINTERS))
         if restarts := getattr(backend, "worker_restarts", None):
-            metrics.count_restarts(restarts)
+            metrics.restarts = restarts
         emit = fan_out(metrics.record, LogLines(clock, store.steps).write)
         parts = Parts(
             backend=backend,
@@ -128,7 +126,7 @@ def open_dispatcher(loop: Loop, metrics: Metrics) -> Dispatcher:
     conf = str(config.slurm.conf) if config.slurm.conf else None
     notes = open_notes(config.slurm.timeout, conf, fence) if parts.backend.name != "simulated" else None
     senders = partial(open_senders, notes=notes)
-    return Dispatcher(parts.store, parts.clock, metrics.notices, parts.bell, leadership, senders)
+    return Dispatcher(parts.store, parts.clock, metrics, parts.bell, leadership, senders)
 
 
 def new_loop(config: Config, parts: Parts) -> Loop:

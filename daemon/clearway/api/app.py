@@ -78,7 +78,7 @@ def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI
     app.add_middleware(Tags)
     app.add_middleware(Gzip, minimum_size=SMALLEST_COMPRESSED)
     app.add_middleware(Heads)
-    refused = lambda lane: context.metrics.count_refusal(lane)  # noqa: E731, PLW0108 - the reference has no daemon
+    refused = lambda lane: context.metrics.add("rest_refusals", 1, lane)  # noqa: E731 - the reference has no daemon
     app.add_middleware(Lanes, refused=refused)
     app.add_middleware(BoundedBody, largest=LARGEST_BODY)  # a body is read before a lane is entered
     app.add_middleware(KnownHosts, names=hosts)

@@ -22,8 +22,8 @@ from clearway.api.logins import Logins
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
+from clearway.estimates.history import RunKey, RunRecord
 from clearway.estimates.learning import History
-from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.audit import Audited, AuditKind
 from clearway.model.clock import Clock
 from clearway.model.cluster import Job

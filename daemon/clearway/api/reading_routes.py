@@ -12,7 +12,7 @@ from clearway.api.report_schemas import AuditCheckView, AuditList, ReportView, a
 from clearway.api.sight import Seen
 from clearway.api.status_schemas import StatusView
 from clearway.api.views import read_status
-from clearway.estimates.run_times import RunKey
+from clearway.estimates.history import RunKey
 from clearway.model.durations import parse_duration_s
 from clearway.model.requests import Role
 from clearway.store.base import LARGEST_ID

@@ -11,8 +11,8 @@ from clearway.api import schemas as s
 from clearway.api.report_schemas import ReportView, report_view
 from clearway.api.status_schemas import StatusView
 from clearway.config.configuration import Config, DaemonConfig
+from clearway.estimates.history import RunRecord, advice_on, sentence
 from clearway.estimates.learning import History
-from clearway.estimates.run_times import RunRecord, advice_on, sentence
 from clearway.execution.breaker import BREAKER
 from clearway.execution.gate import Gate
 from clearway.execution.placement import placement_name

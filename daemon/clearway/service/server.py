@@ -16,6 +16,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -267,7 +268,7 @@ def api_context(loop: Loop, *, pulse: Pulse, logins: Logins, metrics: Metrics) -
         pulse=pulse,
         logins=logins,
         metrics=metrics,
-        refusals=Refusals(parts.store, parts.clock, metrics.count_refused_login),
+        refusals=Refusals(parts.store, parts.clock, partial(metrics.add, "refused_logins", 1)),
         history=lambda: parts.history.history(loop.config),
         runs=parts.history.runs,
         wake=loop.wake,
