@@ -22,8 +22,8 @@ import pytest
 from clearway.model.plan import Curve
 from clearway.model.problem import EvictionProblem
 from clearway.planning.dp.eviction_dp import EvictionDP
-from clearway.simulation.scenarios import scenario
 from clearway_lab.baselines import Backtracking, Greedy
+from clearway_lab.studies.scenarios import scenario
 from tests.benchmarks.yardstick import Pace
 from tests.oracle.cp_sat import cp_sat_again, cp_sat_sweep
 from tests.oracle.milp import milp_sweep

@@ -7,13 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.simulation.scenarios import (
-    CHECKPOINT_INTERVAL_S,
-    FILE_SYSTEM_GB_S,
-    MACHINE_NODES,
-    NODE_GB_S,
-    NODE_MEMORY_GB,
-)
+from clearway.simulation.theta import CHECKPOINT_INTERVAL_S, FILE_SYSTEM_GB_S, MACHINE_NODES, NODE_GB_S, NODE_MEMORY_GB
 
 
 def large_problem(

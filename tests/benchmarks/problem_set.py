@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.simulation.scenarios import scenario
+from clearway_lab.studies.scenarios import scenario
 from tests.benchmarks.large import large_problem
 from tests.benchmarks.shared import shared_problem
 from tests.benchmarks.shared_gpus import gpu_problem

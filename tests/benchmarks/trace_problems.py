@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.simulation.scenarios import (
+from clearway.simulation.theta import (
     CHECKPOINT_INTERVAL_S,
     FILE_SYSTEM_GB_S,
     MACHINE_NODES,

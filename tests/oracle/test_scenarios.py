@@ -5,14 +5,9 @@ from __future__ import annotations
 import pytest
 
 from clearway.planning.dp.eviction_dp import EvictionDP
-from clearway.simulation.scenarios import (
-    CHECKPOINT_INTERVAL_S,
-    FILE_SYSTEM_GB_S,
-    NODE_MEMORY_GB,
-    OCCUPIED_NODES,
-    scenario,
-)
+from clearway.simulation.theta import CHECKPOINT_INTERVAL_S, FILE_SYSTEM_GB_S, NODE_MEMORY_GB, OCCUPIED_NODES
 from clearway_lab.baselines import Backtracking
+from clearway_lab.studies.scenarios import lost_work_node_s, scenario, sys_checkpoint_s
 from tests.oracle.milp import milp_sweep
 
 
@@ -43,8 +38,8 @@ def test_a_scenario_is_drawn_as_the_paper_says(number: int, jobs: int, needed: i
         for job in drawn.jobs:
             assert 0.4 <= job.memory_gb / NODE_MEMORY_GB <= 0.9
             assert 0.2 <= job.app_checkpoint_gb / job.memory_gb <= 0.6
-            assert job.lost_work_node_s == job.nodes * (job.elapsed_s % CHECKPOINT_INTERVAL_S)
-            assert job.sys_checkpoint_s >= job.nodes * job.memory_gb / FILE_SYSTEM_GB_S
+            assert lost_work_node_s(job) == job.nodes * (job.elapsed_s % CHECKPOINT_INTERVAL_S)
+            assert sys_checkpoint_s(job) >= job.nodes * job.memory_gb / FILE_SYSTEM_GB_S
         assert len(EvictionDP().solve(drawn.problem()).points) == 16
 
 

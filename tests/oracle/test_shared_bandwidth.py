@@ -15,7 +15,7 @@ from clearway.planning.base import Planner
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another
 from clearway.planning.rules import UJFB
-from clearway.simulation.file_system import fair_rates
+from clearway.simulation.jobs import fair_rates
 from clearway_lab.baselines import Greedy, WeightedCost
 from tests.oracle.bandwidth import (
     Rates,

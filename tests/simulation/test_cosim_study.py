@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from clearway.cli.app import app
-from clearway.simulation.scenarios import scenario
 from clearway_lab.baselines import Backtracking, Greedy
 from clearway_lab.studies import cosim as cosim_study
 from clearway_lab.studies.cosim import DELAYS_S, NUMBERS, CosimStudy, Times, as_csv, as_html, relative_losses, timed
+from clearway_lab.studies.scenarios import scenario
 
 
 @pytest.fixture

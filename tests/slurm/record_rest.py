@@ -17,8 +17,7 @@ from typing import Any
 
 from clearway.slurm.process import Commands
 from clearway.slurm.rest import RestBackend
-from clearway.slurm.rest_reading import ALL, list_of
-from clearway.slurm.rest_records import JOB_KEYS, NODE_KEYS, RESERVATION_KEYS
+from clearway.slurm.rest_records import ALL, JOB_KEYS, NODE_KEYS, RESERVATION_KEYS, list_of
 from tests.slurm import record
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import slurm_version

@@ -60,17 +60,17 @@ def test_the_row_of_this_release(cluster: SlurmCluster, commands: Commands, reco
         known = commands.run(["squeue", "--helpFormat"])
     except SlurmRefusedError:
         known = ""
-    assert bool(known.split()) is row.tells_columns
+    assert bool(known.split()) is (row.name in recordings.TELL_COLUMNS)
     assert row.sharing_column in parse.job_columns(known)
 
     cluster.run("scontrol", "update", "NodeName=node2", "State=DRAIN", f"Reason={REASON}")
     cluster.run("scontrol", "update", "NodeName=node2", "State=UNDRAIN")
-    assert cluster.node_reasons() == ({} if row.clears_reason else {"node2": REASON})
+    assert cluster.node_reasons() == ({} if row.name in recordings.CLEAR_REASONS else {"node2": REASON})
 
     resv = ["StartTime=now", "Duration=60", "Flags=IGNORE_JOBS,FLEX", "Nodes=node7", "Users=root"]
     cluster.run("scontrol", "create", "reservation", "ReservationName=clearway-1", *resv)
     cluster.wait_for(lambda: "RESERVED" in cluster.records("node", "node7")[0]["State"], 30, "node7 reserved")
-    assert ("ReservationName" in cluster.records("node", "node7")[0]) is row.names_reservation
+    assert ("ReservationName" in cluster.records("node", "node7")[0]) is (row.name in recordings.NAME_RESERVATIONS)
 
 
 def test_a_drain_of_ours_leaves_no_reason_in_force(cluster: SlurmCluster) -> None:

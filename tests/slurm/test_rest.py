@@ -15,7 +15,7 @@ from clearway.model.cluster import ClusterSnapshot, JobState, Reservation
 from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.rest import LIMITS, RestBackend
-from clearway.slurm.rest_reading import ALL
+from clearway.slurm.rest_records import ALL
 from tests.one_job import OneJob
 from tests.slurm.client import BEGUN
 from tests.slurm.cluster import SlurmCluster

@@ -21,8 +21,8 @@ from clearway.config.configuration import load_config
 from clearway.estimates.history import RunKey
 from clearway.model.durations import format_duration
 from clearway.model.errors import WalltimeError
-from clearway.slurm.parse import elapsed_times
 from clearway.slurm.process import Commands
+from clearway.slurm.site_facts import elapsed_command, read_elapsed
 from clearway.walltime.distributions import Discrete, Distribution, Floats, checked_samples, empirical, fits, parse
 from clearway.walltime.request_sequence import Costs, SequencePlan, Strategy, chunks, plan
 
@@ -77,8 +77,8 @@ def _from_sacct(rest: str) -> list[float]:
     days = asked.get("days", str(_DAYS))
     if not days.isdecimal():
         raise WalltimeError(f"sacct: days={days!r:.20} is not a number of days")
-    command = elapsed_times.command(asked["user"], asked["name"], int(days))
-    found = elapsed_times.read(Commands(timeout_s=_SACCT_TIMEOUT_S).run(command))
+    command = elapsed_command(asked["user"], asked["name"], int(days))
+    found = read_elapsed(Commands(timeout_s=_SACCT_TIMEOUT_S).run(command))
     if not found:
         raise WalltimeError(f"sacct: {_no_job(asked)} has completed in the last {days} days")
     return found

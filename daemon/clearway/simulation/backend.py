@@ -19,8 +19,7 @@ from clearway.slurm.releases import NEWEST
 class SimulatedBackend:
     """Answers like Slurm; every call first plays the cluster up to the clock's time.
 
-    ``before_change`` is called when the fence has let a change through, with the call's name and the seconds that it
-    may take: a test makes Slurm slow there, or fail.
+    ``before_change`` is called with the name of each change that the fence has let through, and how long it may take.
     """
 
     name = "simulated"

@@ -15,9 +15,8 @@ from typing import Any
 
 from clearway.model.cluster import AdminLevel, Job, JobState, Node, Reservation
 from clearway.model.limits import Limits
-from clearway.simulation.file_system import FileSystem
 from clearway.simulation.first_fit import FreeResources, Kept, array_is_full, first_fit, open_partitions
-from clearway.simulation.jobs import HOLD_S, Program, SimulatedJob
+from clearway.simulation.jobs import HOLD_S, FileSystem, Program, SimulatedJob
 
 REQUEUE_DELAY_S = 121.0
 NO_ANSWER = "IDLE+NOT_RESPONDING"  # until slurmctld's next ping is answered

@@ -125,10 +125,7 @@ def array_is_full(job: Job, jobs: Iterable[SimulatedJob]) -> bool:
 def open_partitions(
     job: Job, fitting: Sequence[str], nodes: Mapping[str, Node], limits: Limits
 ) -> Iterator[tuple[str, Sequence[str]]]:
-    """The partitions that may start the job, in its order, each with those nodes that are in it; "": any, of all.
-
-    Slurm asks each partition that the job names when it is to start.
-    """
+    """The partitions that may start the job, in its order, each with the nodes in it; "": any, of all."""
     if not limits.partitions:
         yield "", fitting
         return
@@ -141,11 +138,7 @@ def open_partitions(
 def first_fit(
     job: Job, fitting: Iterable[str], all_nodes: Sequence[str], switch_of: Mapping[str, str]
 ) -> Sequence[str]:
-    """The nodes that the job gets, of those that fit it; empty where they are too few.
-
-    ``all_nodes`` is the order in which nodes stand in a row, ``switch_of`` the leaf switch of each node (empty:
-    without topology).
-    """
+    """The nodes that the job gets of those that fit it, in the order of ``all_nodes``; empty where they are too few."""
     usable = sorted(name for name in fitting if name not in job.excluded_nodes)
     if not set(job.required_nodes) <= set(usable):
         return ()

@@ -1,14 +1,17 @@
-"""A simulated job, and the program in it: what it computes, how it saves itself and how it ends."""
+"""A simulated job, its program (what it computes, how it saves itself and ends), and the file system it writes to."""
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from math import inf
 from typing import Any
 
 from clearway.model.claims import format_claims
 from clearway.model.cluster import Job, JobState
 
+_MOMENT_S = 2e-6  # times are whole microseconds
 HOLD_S = 20.0  # for so long a launcher holds a program that has saved itself, if not told otherwise
 
 
@@ -78,3 +81,59 @@ class SimulatedJob:
     def done_s(self, now: datetime) -> float:
         ran_s = (now - self.since).total_seconds() if self.since else 0.0
         return min(self.program.work_s, self.base_s + ran_s)
+
+
+def fair_rates(greatest_mib_s: Mapping[str, float], bandwidth_mib_s: float) -> dict[str, float]:
+    """What each writer gets, in MiB/s: max-min fair sharing with a greatest rate for each, in O(n log n).
+
+    A writer that can take less than an equal share leaves the rest to the others; bandwidth is never idle.
+    """
+    rates: dict[str, float] = {}
+    left_mib_s = bandwidth_mib_s
+    order = sorted(greatest_mib_s, key=lambda name: (greatest_mib_s[name], name))
+    for place, name in enumerate(order):
+        rates[name] = min(greatest_mib_s[name], left_mib_s / (len(order) - place))
+        left_mib_s -= rates[name]
+    return rates
+
+
+@dataclass
+class FileSystem:
+    """Writes in progress; time only goes forward."""
+
+    now: datetime
+    bandwidth_mib_s: float = inf
+    _left_mib: dict[str, float] = field(default_factory=dict)
+    _greatest_mib_s: dict[str, float] = field(default_factory=dict)
+
+    def begin(self, name: str, size_mib: float, greatest_mib_s: float, now: datetime) -> None:
+        self.advance(now)
+        self._left_mib[name], self._greatest_mib_s[name] = size_mib, greatest_mib_s
+
+    def forget(self, name: str) -> None:
+        """It writes no more."""
+        self._left_mib.pop(name, None)
+        self._greatest_mib_s.pop(name, None)
+
+    def advance(self, now: datetime) -> None:
+        """What has been written by then; no write may have been complete before."""
+        seconds = (now - self.now).total_seconds()
+        for name, rate in fair_rates(self._greatest_mib_s, self.bandwidth_mib_s).items():
+            self._left_mib[name] -= rate * seconds
+        self.now = now
+
+    @property
+    def writers(self) -> tuple[str, ...]:
+        return tuple(self._left_mib)
+
+    @property
+    def complete(self) -> tuple[str, ...]:
+        return tuple(
+            name for name, left_mib in self._left_mib.items() if left_mib <= self._greatest_mib_s[name] * _MOMENT_S
+        )
+
+    def next_end(self) -> datetime | None:
+        """When the next write is complete if none begins before; None when nothing is written."""
+        rates = fair_rates(self._greatest_mib_s, self.bandwidth_mib_s)
+        seconds = [max(0.0, left_mib) / rates[name] for name, left_mib in self._left_mib.items()]
+        return self.now + timedelta(seconds=min(seconds)) if seconds else None

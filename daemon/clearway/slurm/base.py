@@ -36,10 +36,7 @@ class Fence(Protocol):
     """Keeps a daemon that may not act any more from acting: ``service.leadership`` has the real one."""
 
     def keep(self) -> None:
-        """Called at least once a second while an answer of Slurm is waited for: what must be renewed is renewed.
-
-        Raises ``CycleEndedError`` when that is of no use any more.
-        """
+        """Called at least once a second during a wait, to renew; raises ``CycleEndedError`` where that is of no use."""
 
     def command_limit_s(self) -> float:
         """Called immediately before each command that changes Slurm: how long it may take at most.
@@ -76,19 +73,17 @@ class SlurmBackend(Protocol):
     def snapshot(self) -> ClusterSnapshot:
         """All jobs that hold nodes or wait, all nodes, and slurmctld's version.
 
-        Two queries, a third only when something new appeared, and a few more every ten minutes.
-
-        Leaf switches, or why they are not known, come while a waiting job asks for one: one query every few minutes.
+        Two queries, a third only when something new appeared, and a few more every ten minutes. Leaf switches, or why
+        they are not known, come while a waiting job asks for one: one query every few minutes.
         """
 
     def job(self, job_id: str) -> Job | None:
         """One job, fresh; None when Slurm does not know it (any more)."""
 
     def look_at(self, job_ids: Sequence[str], *, whole: bool = False) -> tuple[Mapping[str, Job], Failures]:
-        """Many jobs, fresh, in few queries where the backend can; jobs that Slurm does not know are absent.
+        """Many jobs, fresh, and of which it failed; those that Slurm does not know are absent.
 
-        ``whole``: with their excluded nodes and the limits of their arrays, as by ``job``. The failures are of jobs
-        that could not be looked at.
+        ``whole``: with their excluded nodes and the limits of their arrays, as by ``job``.
         """
 
     def change_jobs(self, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
@@ -131,10 +126,7 @@ class SlurmBackend(Protocol):
         """Let nothing new start on the node. Refused when it was drained for another reason."""
 
     def undrain(self, node: str, reason: str) -> None:
-        """Take back our own drain; refused when the reason on the node is not ours.
-
-        A Slurm that keeps the Reason nevertheless is told that it is over, and then reads as none.
-        """
+        """Take back our own drain, and its Reason; refused when the reason on the node is not ours."""
 
     def power_down(self, node: str) -> None:
         """Let Slurm's power saving switch the node off once no job is on it."""

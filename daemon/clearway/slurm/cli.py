@@ -13,15 +13,14 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
 
-from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
+from clearway.model.cluster import FIRST, Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
-from clearway.slurm.base import Failures
+from clearway.slurm.base import Failures, JobChange
 from clearway.slurm.guarded_backend import GuardedBackend
-from clearway.slurm.job_changes import Act, Seen, change_list
+from clearway.slurm.job_changes import RequeueDelay, Seen, change_list
 from clearway.slurm.kept_records import ArrayTasks, JobRecords, NodeRecords, new_token
-from clearway.slurm.process import Commands, checked
-from clearway.slurm.requeue_delay import RequeueDelay
+from clearway.slurm.process import Commands, unless_unknown
 from clearway.slurm.site_settings import NEVER
 
 # Excluded nodes hardly ever change; a fresh look at one job (``job``) always reads them.
@@ -29,7 +28,6 @@ EXCLUDED_NODES_FOR_S = 300.0
 MOST_NEW = 500  # jobs that they are asked for by id; of more than these they are asked of all jobs
 
 _SQUEUE = ("squeue", "--all", "--local", "--noheader", "--noconvert")
-_UNKNOWN_JOB = re.compile(r"Invalid job id")
 _ENDED = re.compile(r"Job has already finished|already completing or completed|Invalid job id")
 
 
@@ -143,22 +141,13 @@ class CliBackend(GuardedBackend):
         return tuple(found)
 
     def _asking(self, token: str) -> Mapping[str, str]:
-        """The format travels in the environment.
-
-        Every user of this machine can read arguments, and could then put the token into a job's Comment before squeue
-        has its answer.
-        """
+        """In the environment: every user can read arguments, and could put the token into a Comment in time."""
         return {"SQUEUE_FORMAT2": parse.job_format(token, self._job_columns)}
 
     def _squeue(self, *options: str) -> tuple[str, str]:
         """Output of squeue and the token in its separators."""
         token = new_token()
-        try:
-            return self._commands.run([*_SQUEUE, *options], env=self._asking(token)), token
-        except SlurmRefusedError as error:
-            if _UNKNOWN_JOB.search(str(error)):
-                return "", token
-            raise
+        return unless_unknown(lambda: self._commands.run([*_SQUEUE, *options], env=self._asking(token))) or "", token
 
     @cached_property
     def _job_columns(self) -> tuple[str, ...]:
@@ -168,12 +157,6 @@ class CliBackend(GuardedBackend):
         except SlurmRefusedError:
             known = ""  # a release that does not tell
         return parse.job_columns(known)
-
-    def _look(self, job_id: str) -> Seen | None:
-        seen, failures = CliBackend._look_all(self, (job_id,))
-        for error in failures.values():
-            raise error
-        return seen.get(job_id)
 
     def _look_all(self, job_ids: Sequence[str]) -> tuple[dict[str, Seen], Failures]:
         failures: dict[str, SlurmError] = {
@@ -208,10 +191,7 @@ class CliBackend(GuardedBackend):
             rows.update((row["JobID"], row) for row in reversed(found) if row["JobID"] in wanted)
 
     def _refresh_excluded(self, jobs: Sequence[Job], now: datetime) -> int:
-        """Ask for excluded nodes if a job is new or the last answer is old; how many queries it took.
-
-        Of running jobs as well: wherever they are moved, they must not be sent there.
-        """
+        """Ask for excluded nodes, also of running jobs, which may be moved; how many queries it took."""
         known, ended = self._excluded, JobState.ENDED
         new = (
             []
@@ -224,11 +204,7 @@ class CliBackend(GuardedBackend):
         # A job that is gone by now must not be asked for again.
         if fresh and len(new) <= MOST_NEW:
             self._excluded |= dict.fromkeys(new, ())
-            try:
-                self._read_excluded(f"--jobs={','.join(new)}")
-            except SlurmRefusedError as error:
-                if not _UNKNOWN_JOB.search(str(error)):
-                    raise
+            unless_unknown(lambda: self._read_excluded(f"--jobs={','.join(new)}"))
             return 1
         self._excluded = {job.job_id: () for job in jobs if job.state is not ended}
         self._excluding = {}
@@ -240,11 +216,9 @@ class CliBackend(GuardedBackend):
 
     def _read_excluded(self, *options: str) -> None:
         token = new_token()
-        text = self._commands.run(
-            ["squeue", "--all", "--local", "--noheader", *options],
-            env={"SQUEUE_FORMAT": parse.excluded_nodes_format(token)},
-        )
-        found, _ = parse.read_excluded_nodes(text, token)
+        argv = ["squeue", "--all", "--local", "--noheader", *options]
+        env = {"SQUEUE_FORMAT": parse.excluded_nodes_format(token)}
+        found, _ = parse.read_excluded_nodes(self._commands.run(argv, env=env), token)
         self._excluded_times += 1
         self._excluded.update(found)
 
@@ -257,54 +231,24 @@ class CliBackend(GuardedBackend):
             known = self._excluding[job.job_id] = (job, replace(job, excluded_nodes=excluded))
         return known[1]
 
-    def _act(self, act: Act, target: str, value: str = "") -> None:
-        for error in CliBackend._act_all(self, act, (target,), value).values():
-            raise error
-
-    def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
+    def _act_all(self, change: JobChange, targets: Sequence[str], signal: str = "") -> Failures:
         listed = ",".join(targets)
         update = ("scontrol", "--oneliner", "update", f"JobId={listed}")
-        commands: dict[Act, tuple[str, ...]] = {
-            Act.CANCEL: ("scancel", *targets),
-            Act.SIGNAL_BATCH: ("scancel", f"--signal={value}", "--batch", *targets),
-            Act.SIGNAL_STEPS: ("scancel", f"--signal={value}", *targets),
-            Act.SUSPEND: ("scontrol", "--oneliner", "suspend", listed),
-            Act.RESUME: ("scontrol", "--oneliner", "resume", listed),
-            Act.START_NOW: (*update, "StartTime=now"),
-            Act.SET_PRIORITY: (*update, f"Priority={value}"),
-            Act.RELEASE: ("scontrol", "release", listed),
-            Act.SET_RESERVATION: (*update, f"ReservationName={value}"),
-            Act.REQUEUE: ("scontrol", "--oneliner", "requeue", "Incomplete", listed),
+        commands: dict[JobChange, tuple[str, ...]] = {
+            JobChange.CANCEL: ("scancel", *targets),
+            JobChange.SIGNAL_BATCH: ("scancel", f"--signal={signal}", "--batch", *targets),
+            JobChange.SIGNAL_STEPS: ("scancel", f"--signal={signal}", *targets),
+            JobChange.SUSPEND: ("scontrol", "--oneliner", "suspend", listed),
+            JobChange.RESUME: ("scontrol", "--oneliner", "resume", listed),
+            JobChange.START_NOW: (*update, "StartTime=now"),
+            JobChange.FIRST_IN_QUEUE: (*update, f"Priority={FIRST}"),
+            JobChange.USUAL_PRIORITY: ("scontrol", "release", listed),
+            JobChange.REQUEUE: ("scontrol", "--oneliner", "requeue", "Incomplete", listed),
         }
-        return change_list(self._commands, commands[act], targets)
+        return change_list(self._commands, commands[change], targets)
+
+    def _set_reservation(self, target: str, reservation: str) -> None:
+        self._change("update", f"JobId={target}", f"ReservationName={reservation}")
 
     def _has_ended(self, error: SlurmRefusedError) -> bool:
         return _ENDED.search(str(error)) is not None
-
-    def _create(self, reservation: Reservation) -> None:
-        self._create_by_command(reservation)
-
-    def _move(self, reservation: str, nodes: tuple[str, ...]) -> None:
-        self._change("update", f"ReservationName={reservation}", f"Nodes={parse.compress(nodes)}")
-
-    def extend_reservation(self, name: str, end_time: datetime) -> None:
-        # A duration counts from the reservation's start, which only Slurm knows; an end is in its local time.
-        local = end_time.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
-        self._change("update", f"ReservationName={checked(name)}", f"EndTime={local}")
-
-    def _delete(self, reservation: str) -> None:
-        self._change("delete", f"ReservationName={reservation}")
-
-    def _node_status(self, node: str) -> parse.NodeStatus:
-        return parse.node_status(self._scontrol("show", "node", node))
-
-    def _set_drained(self, node: str, reason: str | None) -> None:
-        # Not RESUME, which would also bring back a node that is DOWN.
-        changes = ("State=UNDRAIN",) if reason is None else ("State=DRAIN", f"Reason={reason}")
-        self._change("update", f"NodeName={node}", *changes)
-
-    def _scontrol(self, *arguments: str) -> str:
-        return self._commands.run(["scontrol", "--oneliner", *arguments])
-
-    def _change(self, *arguments: str) -> None:
-        self._commands.change(["scontrol", "--oneliner", *arguments])

@@ -14,16 +14,14 @@ from datetime import UTC, datetime
 
 from clearway.eligibility.node_usage import licenses_of
 from clearway.model.cluster import AdminLevel, ClusterSnapshot, Job, Node, PowerSaving, Reservation, Skipped
-from clearway.model.errors import SlurmRefusedError
+from clearway.model.errors import SlurmError, SlurmRefusedError
 from clearway.model.limits import Limits
 from clearway.slurm.base import Fence
-from clearway.slurm.job_changes import JobChanges
+from clearway.slurm.job_changes import JobChanges, RequeueDelay
 from clearway.slurm.kept_records import LeastNodes
-from clearway.slurm.limits import LimitReader
-from clearway.slurm.parse import NodeStatus, boot_s, compress, over
+from clearway.slurm.parse import NodeStatus, boot_s, compress, node_status, over
 from clearway.slurm.process import Commands, checked
-from clearway.slurm.requeue_delay import RequeueDelay
-from clearway.slurm.site_settings import ConfigReader, TopologyReader, licenses_now
+from clearway.slurm.site_settings import ConfigReader, LimitReader, TopologyReader, licenses_now
 
 
 class GuardedBackend(JobChanges):
@@ -44,28 +42,17 @@ class GuardedBackend(JobChanges):
         """A backend asks it in what ``_act`` and the like give to Slurm, after everything that may take time."""
         self._commands = replace(self._commands, fence=fence)
 
+    def available(self) -> str | None:
+        """Why this backend cannot be used now, in one line; None when it can."""
+        try:
+            self.snapshot()
+        except SlurmError as error:
+            return str(error)
+        return None
+
     @abstractmethod
     def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:
         """All jobs that hold nodes or wait, all nodes, what could not be read, and how many queries that took."""
-
-    def _set_reason(self, node: str, reason: str) -> None:
-        self._commands.change(["scontrol", "--oneliner", "update", f"NodeName={node}", f"Reason={reason}"])
-
-    @abstractmethod
-    def _node_status(self, node: str) -> NodeStatus: ...
-
-    @abstractmethod
-    def _set_drained(self, node: str, reason: str | None) -> None:
-        """Drain the node for this reason; None: take that back, but never bring back a node that is DOWN."""
-
-    @abstractmethod
-    def _create(self, reservation: Reservation) -> None: ...
-
-    @abstractmethod
-    def _move(self, reservation: str, nodes: tuple[str, ...]) -> None: ...
-
-    @abstractmethod
-    def _delete(self, reservation: str) -> None: ...
 
     @abstractmethod
     def reservations(self) -> tuple[Reservation, ...]: ...
@@ -132,19 +119,6 @@ class GuardedBackend(JobChanges):
         if not status.drained:
             self._set_drained(node, reason)
 
-    def _create_by_command(self, reservation: Reservation) -> None:
-        now = self._now()
-        start = "now"
-        if reservation.start_time > now:  # the commands have UTC as their local time
-            start = reservation.start_time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        seconds = (reservation.end_time - max(now, reservation.start_time)).total_seconds()
-        command = ["scontrol", "--oneliner", "create", "reservation", f"ReservationName={reservation.name}"]
-        command += [f"StartTime={start}", f"Duration={max(1, math.ceil(seconds / 60))}"]  # minutes; 0 would have no end
-        command += [f"Users={','.join(reservation.users)}", f"Nodes={compress(reservation.nodes)}"]
-        command += [f"Flags={','.join(reservation.flags)}"] if reservation.flags else []
-        command += [f"Licenses={reservation.licenses}"] if reservation.licenses else []
-        self._commands.change(command)
-
     def undrain(self, node: str, reason: str) -> None:
         status = self._node_status(checked(node))
         if status.drained:
@@ -156,7 +130,7 @@ class GuardedBackend(JobChanges):
             self._set_reason(node, over(reason))
 
     def power_down(self, node: str) -> None:
-        self._commands.change(["scontrol", "--oneliner", "update", f"NodeName={checked(node)}", "State=POWER_DOWN"])
+        self._change("update", f"NodeName={checked(node)}", "State=POWER_DOWN")
 
     def admin_level(self, user: str) -> AdminLevel:
         """From Slurm's accounting: neither squeue nor pyslurm's records show it."""
@@ -166,6 +140,49 @@ class GuardedBackend(JobChanges):
         except SlurmRefusedError:
             return AdminLevel.NONE
         return AdminLevel(word) if word in set(AdminLevel) else AdminLevel.NONE
+
+    # By Slurm's commands, where a backend has nothing else.
+
+    def _create(self, reservation: Reservation) -> None:
+        now = self._now()
+        start = "now"
+        if reservation.start_time > now:  # the commands have UTC as their local time
+            start = reservation.start_time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        seconds = (reservation.end_time - max(now, reservation.start_time)).total_seconds()
+        command = ["create", "reservation", f"ReservationName={reservation.name}"]
+        command += [f"StartTime={start}", f"Duration={max(1, math.ceil(seconds / 60))}"]  # minutes; 0 would have no end
+        command += [f"Users={','.join(reservation.users)}", f"Nodes={compress(reservation.nodes)}"]
+        command += [f"Flags={','.join(reservation.flags)}"] if reservation.flags else []
+        command += [f"Licenses={reservation.licenses}"] if reservation.licenses else []
+        self._change(*command)
+
+    def _move(self, reservation: str, nodes: tuple[str, ...]) -> None:
+        self._change("update", f"ReservationName={reservation}", f"Nodes={compress(nodes)}")
+
+    def extend_reservation(self, name: str, end_time: datetime) -> None:
+        # A duration counts from the reservation's start, which only Slurm knows; an end is in its local time.
+        local = end_time.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+        self._change("update", f"ReservationName={checked(name)}", f"EndTime={local}")
+
+    def _delete(self, reservation: str) -> None:
+        self._change("delete", f"ReservationName={reservation}")
+
+    def _node_status(self, node: str) -> NodeStatus:
+        return node_status(self._scontrol("show", "node", node))
+
+    def _set_drained(self, node: str, reason: str | None) -> None:
+        # Not RESUME, which would also bring back a node that is DOWN.
+        changes = ("State=UNDRAIN",) if reason is None else ("State=DRAIN", f"Reason={reason}")
+        self._change("update", f"NodeName={node}", *changes)
+
+    def _set_reason(self, node: str, reason: str) -> None:
+        self._change("update", f"NodeName={node}", f"Reason={reason}")
+
+    def _scontrol(self, *arguments: str) -> str:
+        return self._commands.run(["scontrol", "--oneliner", *arguments])
+
+    def _change(self, *arguments: str) -> None:
+        self._commands.change(["scontrol", "--oneliner", *arguments])
 
 
 def _with_boot(node: Node, saving: PowerSaving) -> Node:

@@ -20,6 +20,7 @@ from typing import Any
 
 from clearway.model.cluster import AdminLevel
 from clearway.model.errors import SlurmError, SlurmTimeoutError, SlurmUnavailableError
+from clearway.slurm.parse.fields import setting
 from clearway.slurm.process import Commands, checked
 
 LONGEST_TOKEN = 4_096
@@ -31,7 +32,6 @@ _JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
 _ANSWER = re.compile(r"^SLURM_JWT=(\S+)$", re.MULTILINE)
 _DOWN = "Unable to contact"  # else the controller has answered: "Zero Bytes were transmitted" is its no in 22.05
 _LEVEL = re.compile(r"AdminLevel=(\w+)")
-_PRIVATE = re.compile(r"^PrivateData\s*=\s*(\S+)", re.MULTILINE)
 EVERYTHING_PRIVATE = frozenset({"accounts", "events", "jobs", "nodes", "partitions", "reservations", "usage", "users"})
 
 
@@ -49,6 +49,12 @@ def claims_of(token: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def token_in(answer: str) -> str:
+    """The token that ``scontrol token`` has printed; "" where there is none."""
+    found = _ANSWER.search(answer)
+    return found[1] if found else ""
+
+
 class SlurmIdentity:
     """Safe for several threads. Answers are not kept, but for what the whole site has set."""
 
@@ -60,10 +66,7 @@ class SlurmIdentity:
         self._private: tuple[datetime, frozenset[str]] | None = None
 
     def user_of(self, token: str) -> str | None:
-        """The user whose genuine token this is; None for any other text.
-
-        Raises ``SlurmError``: it cannot be found out now, or Slurm takes forged tokens.
-        """
+        """The user whose genuine token this is; None for any other text. Raises ``SlurmError`` where nobody can say."""
         claims = claims_of(token)
         if not is_jwt(token) or not claims:
             return None
@@ -89,12 +92,12 @@ class SlurmIdentity:
         if self._private is None or self._private[0] <= self._now():
             try:
                 with self._in_turn():
-                    found = _PRIVATE.search(self._run(["scontrol", "show", "config"]))
+                    found = setting(self._run(["scontrol", "show", "config"]), "PrivateData")
             except SlurmError:
                 return EVERYTHING_PRIVATE
-            if found is None:
+            if not found:
                 return EVERYTHING_PRIVATE
-            words = frozenset(found[1].lower().split(",")) - {"none"}
+            words = frozenset(found.lower().split(",")) - {"none"}
             self._private = (self._now() + _PRIVATE_EVERY, words)
         return self._private[1]
 
@@ -105,8 +108,7 @@ class SlurmIdentity:
             if isinstance(error, SlurmTimeoutError) or _DOWN in str(error):
                 raise
             return None
-        found = _ANSWER.search(answer)
-        user = claims_of(found[1]).get("sun") if found else None
+        user = claims_of(token_in(answer)).get("sun")
         return user if isinstance(user, str) and user else None
 
     def _try_forged(self) -> None:

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from clearway.model.cluster import JobState
-from clearway.model.errors import SlurmRefusedError
 from clearway.slurm import parse
 from clearway.slurm.base import Fence
 from clearway.slurm.parse import fields
-from clearway.slurm.process import Commands
+from clearway.slurm.process import Commands, unless_unknown
 
 _COLUMNS = (*parse.TARGET_COLUMNS, "State", "NodeList", "EligibleTime", "Comment")
-_UNKNOWN_JOB = re.compile(r"Invalid job id")
 _MAIL = re.compile(r"MailUser=(\S+) MailType=(\S+)")
 # A job that Slurm lets wait for so long does not start between a look and a write: commands end within 15 s, as they
 # are set by default. That the loop lets it start meanwhile is seen by the second look, but for the moment after it.
@@ -63,13 +61,9 @@ class JobNotes:
             return None
         token = secrets.token_hex(8)  # see ``cli._squeue``
         argv = ["squeue", "--all", "--local", "--noheader", "--noconvert", "--states=all", f"--jobs={job_id}"]
-        try:
-            text = self._commands.run(argv, env={"SQUEUE_FORMAT2": parse.job_format(token, _COLUMNS)})
-        except SlurmRefusedError as error:
-            if _UNKNOWN_JOB.search(str(error)):
-                return None
-            raise
-        for row in parse.split_rows(text, token, _COLUMNS)[0]:
+        env = {"SQUEUE_FORMAT2": parse.job_format(token, _COLUMNS)}
+        text = unless_unknown(lambda: self._commands.run(argv, env=env))
+        for row in parse.split_rows(text or "", token, _COLUMNS)[0]:
             if row["JobID"] == job_id:
                 return JobWords(
                     target=parse.job_target(row),
@@ -87,18 +81,13 @@ class JobNotes:
         self._commands.change(["scontrol", "notify", words.target, text])
 
     def mail_settings(self, job_id: str) -> MailSettings | None:
-        """Whom Slurm's own mails of the job go to, empty where it asks for none; None when Slurm does not know the job.
-
-        Other text of the job's could look like these: it is its owner's as well, who may choose both.
-        """
+        """Whom Slurm's own mails of the job go to, as its owner chose; None when Slurm does not know the job."""
         if not job_id.isdecimal():
             return None
-        try:
-            found = _MAIL.search(self._commands.run(["scontrol", "show", "job", job_id]))
-        except SlurmRefusedError as error:
-            if _UNKNOWN_JOB.search(str(error)):
-                return None
-            raise
+        text = unless_unknown(lambda: self._commands.run(["scontrol", "show", "job", job_id]))
+        if text is None:
+            return None
+        found = _MAIL.search(text)
         return MailSettings(found[1], frozenset(found[2].upper().split(","))) if found else MailSettings()
 
 

@@ -36,17 +36,15 @@ _LIMIT = re.compile(r"^JobId=\d+ ArrayJobId=\d+ ArrayTaskId=\S+ ArrayTaskThrottl
 
 
 class ArrayTasks:
-    """What squeue does not show of arrays, which it prints as one line for all tasks that wait (measured on 22.05).
+    """The tasks of arrays that squeue does not show: it prints one line for all tasks that wait (measured on 22.05).
 
     A task that was requeued, or changed by itself, has a record of its own. As long as other tasks of its array wait,
     squeue hides that record in their line, and leaves the array's limit (``%2``) out of the line, as it does where one
     task is left. ``squeue --array`` prints each task by itself; asked of all tasks it could be a million lines. So it
-    is asked of those tasks alone that were seen on nodes and are not seen any more. At first, when none is known, it is
-    asked of every array that has such a line, a bounded part of them in each cycle. An array with more waiting tasks
-    than that is not asked for: a task of it that was requeued before Clearway began counts as ended until it runs
-    again. The limit is asked for (``learn_limit``) before jobs leave for an array.
-
-    The tasks that were seen on nodes, and the limits of arrays; what a restart forgets is asked for again.
+    is asked of those alone that were seen on nodes and are not seen any more; at first of every array that has such a
+    line, a bounded part in each cycle. An array with more waiting tasks than that is not asked for: a task of it that
+    was requeued before Clearway began counts as ended until it runs again. The limit is asked for (``learn_limit``)
+    before jobs leave for an array.
     """
 
     def __init__(self) -> None:
@@ -118,6 +116,7 @@ def _waits_in_array(job: Job) -> bool:
 
 
 T = TypeVar("T")
+Again = Callable[[str, str, Reading[T]], Reading[T] | None]
 Ask = Callable[[Take], object]  # has Slurm answer, and hands the answer on in pieces; it may raise
 
 _LOAD = re.compile(r"(?<= )(?:CPULoad|FreeMem|LastBusyTime|CurrentWatts|AveWatts)=\S+", re.ASCII)
@@ -158,15 +157,19 @@ class _Answer(Generic[T]):
 class _Kept(Generic[T]):
     """What was read of the records of the last answer, by their text.
 
-    ``key``: of a record, as its reading has it. ``again`` is given a record that has changed, its text before, and
-    what was read of that; it returns what the record tells now where this can be said without reading it.
+    ``again`` is given a record that has changed, its text before, and what was read of that; it returns what the record
+    tells now where this can be said without reading it.
     """
 
-    def __init__(self, key: Callable[[str], str], again: Callable[[str, str, Reading[T]], Reading[T] | None]) -> None:
+    def __init__(self, kind: str, key_name: str, key: Callable[[str], str], again: Again[T]) -> None:
         self._by_text: dict[str, _Entry[T]] = {}
         self._entries: list[_Entry[T]] = []  # of the last answer, in its order
-        self._readings: list[Reading[T]] = []
-        self._key, self._again = key, again
+        self._told: tuple[list[T], list[Skipped]] = ([], [])
+        self._kind, self._key_name, self._key, self._again = kind, key_name, key, again
+
+    @property
+    def has_other_columns(self) -> bool:
+        return any(not told[1] and told[0].startswith("\n") for _, told in self._entries)
 
     def ask(self, ask: Ask, separator: str) -> _Answer[T]:
         """What Slurm answers now; it changes nothing here before it is read."""
@@ -174,10 +177,10 @@ class _Kept(Generic[T]):
         ask(answer.take)
         return answer
 
-    def read(self, answer: _Answer[T], read: Callable[[str], Reading[T]]) -> list[Reading[T]]:
-        """What its records tell: the same list where it is what the last ones told."""
+    def read(self, answer: _Answer[T], read: Callable[[str], Reading[T]]) -> tuple[list[T], list[Skipped]]:
+        """What its records tell: the same lists where it is what the last ones told."""
         if not answer.fresh and answer.found == self._entries:
-            return self._readings
+            return self._told
         kept = {entry[0]: entry for entry in answer.found if entry is not None}
         before = {entry[1][0]: entry for text, entry in self._by_text.items() if text not in kept}
         fresh = iter(answer.fresh)
@@ -188,18 +191,22 @@ class _Kept(Generic[T]):
                 earlier = before.get(self._key(record))
                 entry = record, (earlier and self._again(record, *earlier)) or read(record)  # noqa: PLW2901
             entries.append(entry)
+        same = len(entries) == len(self._entries) and all(map(_tell_the_same, entries, self._entries))
         self._keep(entries)
-        return self._readings
+        if not same:
+            self._told = together(self._kind, [told for _, told in entries if any(told)], self._key_name)
+        return self._told
 
     def _keep(self, entries: list[_Entry[T]]) -> None:
         self._by_text, self._entries = {entry[0]: entry for entry in entries}, entries
-        readings = [told for _, told in entries]
-        if len(readings) != len(self._readings) or not all(map(is_, readings, self._readings)):
-            self._readings = readings
 
     def rename(self, token: str, after: str) -> None:
         """Every record has another token in its separators from now on."""
         self._keep([(text.replace(token, after), told) for text, told in self._entries])
+
+
+def _tell_the_same(entry: _Entry[T], before: _Entry[T]) -> bool:
+    return entry[1] is before[1]
 
 
 class JobRecords:
@@ -219,26 +226,18 @@ class JobRecords:
         self._forget(())
 
     def _forget(self, columns: tuple[str, ...]) -> None:
-        self._kept = _Kept(_job_id, self._again)
-        self._told_of: list[Reading[Job]] | None = None
-        self._told: tuple[list[Job], list[Skipped]] = ([], [])
+        self._kept = _Kept("job", "id", _job_id, self._again)
         self._columns = columns
 
     def read(self, ask: Ask, columns: tuple[str, ...]) -> tuple[list[Job], list[Skipped]]:
-        """As ``parse.read_jobs``; the same list of jobs where nothing has changed.
-
-        ``ask`` asks with ``token``; what it raises changes nothing here.
-        """
+        """As ``parse.read_jobs``; the same list where nothing has changed. ``ask`` asks with ``token``."""
         if columns != self._columns:
             self._forget(columns)
         answer = self._kept.ask(ask, parse.record_separator(self.token))
         cut = parse.cut_record(answer.rest)
-        readings = self._kept.read(answer, lambda record: parse.read_record(record, self.token, columns))
-        if readings is not self._told_of:
-            self._told_of, self._told = readings, together("job", readings, key="id")
-        jobs, skipped = self._told
+        jobs, skipped = self._kept.read(answer, lambda record: parse.read_record(record, self.token, columns))
         self._answers += 1
-        if cut or (skipped and any(not told[1] and told[0].startswith("\n") for told in readings)):
+        if cut or (skipped and self._kept.has_other_columns):
             self.renew()
         elif self._answers >= _ANSWERS:
             before, self.token, self._answers = self.token, new_token(), 0
@@ -277,18 +276,13 @@ class NodeRecords:
     """The nodes of scontrol's answers."""
 
     def __init__(self) -> None:
-        self._kept = _Kept(_node_name, _same_but_load)
-        self._told_of: list[Reading[Node]] | None = None
-        self._told: tuple[list[Node], list[Skipped]] = ([], [])
+        self._kept = _Kept("node", "name", _node_name, _same_but_load)
 
     def read(self, ask: Ask) -> tuple[list[Node], list[Skipped]]:
         """As ``parse.read_nodes``; the same list of nodes where nothing of weight has changed."""
         answer = self._kept.ask(ask, "\n")
         answer.add([answer.rest])
-        readings = self._kept.read(answer, lambda line: parse.read_node(line) if line.strip() else _BLANK)
-        if readings is not self._told_of:
-            self._told_of, self._told = readings, together("node", [told for told in readings if told[0]])
-        return self._told
+        return self._kept.read(answer, lambda line: parse.read_node(line) if line.strip() else _BLANK)
 
 
 def _node_name(line: str) -> str:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.base import Fence, Unfenced
@@ -126,10 +126,7 @@ class Commands:
             raise error_from(argv[0], message, process.returncode)
 
     def _follow(self, process: subprocess.Popen[bytes], limit_s: float, take: Take) -> bytes:
-        """Hand on what it prints until it has ended; what it said on standard error.
-
-        Raises ``TimeoutError`` when that takes longer than ``limit_s``.
-        """
+        """Hand on what it prints until it has ended; what it said on standard error. Raises ``TimeoutError``."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         out, err, size = list[bytes](), list[bytes](), 0
         for of_out, data in self._printed(process, time.monotonic() + limit_s):
@@ -193,6 +190,20 @@ def error_from(command: str, message: str, status: int) -> SlurmError:
     return SlurmRefusedError(f"{command}: {message or f'exit status {status}'}")
 
 
+T = TypeVar("T")
+_UNKNOWN_JOB = re.compile(r"Invalid job id")
+
+
+def unless_unknown(ask: Callable[[], T]) -> T | None:
+    """What Slurm says of jobs; None where it knows none of them (any more)."""
+    try:
+        return ask()
+    except SlurmRefusedError as error:
+        if _UNKNOWN_JOB.search(str(error)):
+            return None
+        raise
+
+
 AUTHENTICATION = 1007
 INVALID_JOB_ID = 2017
 ENDED = (2021, 2084, INVALID_JOB_ID)  # already completing or completed, finished, not known (any more)
@@ -211,12 +222,10 @@ class RefusedError(SlurmRefusedError):
 
 
 def error_for(number: int, text: str) -> SlurmError:
-    """Slurm's own error numbers, which pyslurm and slurmrestd pass on: what each means for whoever asked.
+    """The typed error for Slurm's own error number, which pyslurm and slurmrestd pass on.
 
     1000-1999 is communication, 2000-4999 what slurmctld and slurmd refuse, 5000-5999 sockets, 6000-6999 authentication,
     9000 and above slurmrestd. Below are errno's own (connection refused and the like, not permitted).
-
-    The typed error for what Slurm has answered.
     """
     if number in _TIMEOUTS:
         return SlurmTimeoutError(text)

@@ -18,7 +18,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from clearway.model.cluster import Job, Node, Reservation, Skipped
+from clearway.model.cluster import FIRST, Job, Node, Reservation, Skipped
 from clearway.model.errors import (
     CycleEndedError,
     SlurmError,
@@ -28,27 +28,24 @@ from clearway.model.errors import (
 )
 from clearway.slurm import parse
 from clearway.slurm import pyslurm_records as records
-from clearway.slurm.base import Failures, Fence, Unfenced
+from clearway.slurm.base import Failures, Fence, JobChange, Unfenced
 from clearway.slurm.guarded_backend import GuardedBackend
-from clearway.slurm.job_changes import Act, change_list
+from clearway.slurm.job_changes import RequeueDelay, Seen, change_list, look_one_by_one, one_by_one
 from clearway.slurm.parse import FieldError
+from clearway.slurm.parse.values import Unchanged
 from clearway.slurm.process import ENDED, KEEP_EVERY_S, Commands, RefusedError, checked, error_for
 from clearway.slurm.pyslurm_worker import LENGTH, MAX_FRAME, frame
-from clearway.slurm.requeue_delay import RequeueDelay
 
-COMMAND = (sys.executable, "-m", "clearway.slurm.pyslurm_worker")
+COMMAND = (sys.executable, "-P", "-m", "clearway.slurm.pyslurm_worker")
 MAX_WAIT_S = 60.0
 
 
 class WorkerProcess:
-    """The daemon's end of the pyslurm worker: one call at a time, each with a time limit, and a new worker after a
-    crash.
+    """Calls into a pyslurm worker: one at a time, each with a time limit. Safe to share between threads.
 
     A worker that does not answer in time is killed, because a hung libslurm cannot be interrupted; one that has died is
     replaced at the next call. A second failure in a row waits before the next start, up to a minute, so that a broken
     installation does not start processes without end; a call within that wait fails at once.
-
-    Calls into a worker process. Safe to share between threads; ``restarts`` counts replaced workers.
     """
 
     def __init__(
@@ -216,6 +213,7 @@ class PyslurmBackend(GuardedBackend):
         # The commands are for what pyslurm does not tell, and for the one that it cannot give (requeue).
         super().__init__(now, Commands(timeout_s=timeout_s, slurm_conf=slurm_conf), RequeueDelay(now=now))
         self._worker = WorkerProcess(slurm_conf=slurm_conf, timeout_s=timeout_s, command=command)
+        self._unchanged = Unchanged(lambda record: record.values())
 
     def fenced_by(self, fence: Fence) -> None:
         super().fenced_by(fence)
@@ -225,21 +223,13 @@ class PyslurmBackend(GuardedBackend):
         """How often the worker had to be replaced, because it hung or crashed."""
         return self._worker.restarts
 
-    def available(self) -> str | None:
-        """Why this backend cannot be used now, in one line; None when it can."""
-        try:
-            self.snapshot()
-        except SlurmError as error:
-            return str(error)
-        return None
-
     def close(self) -> None:
         self._worker.close()
 
     def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:  # noqa: ARG002
         found = self._worker.call("snapshot")
         reservations = found["reservations"]
-        jobs, skipped = records.read_jobs(found["jobs"])
+        jobs, skipped = records.read_jobs(found["jobs"], self._unchanged.reader(records.read_job))
         nodes, skipped_nodes = records.read_nodes(found["nodes"], reservations or [])
         return jobs, nodes, skipped + skipped_nodes, 2 if reservations is None else 3
 
@@ -259,33 +249,37 @@ class PyslurmBackend(GuardedBackend):
         self._skipped_reservations = tuple(skipped)
         return tuple(found)
 
-    def _look(self, job_id: str) -> tuple[Job, str] | None:
-        current = self.job(job_id)
-        return None if current is None else (current, job_id)
+    def _look_all(self, job_ids: Sequence[str]) -> tuple[dict[str, Seen], Failures]:
+        jobs, failures = look_one_by_one(self.job, job_ids)
+        return {job_id: (job, job_id) for job_id, job in jobs.items()}, failures
 
-    def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
-        if act is not Act.REQUEUE:
-            return super()._act_all(act, targets, value)
+    def _act_all(self, change: JobChange, targets: Sequence[str], signal: str = "") -> Failures:
+        if change is not JobChange.REQUEUE:
+            return one_by_one(lambda target: self._act_on(change, int(target), signal), targets)
         argv = ["scontrol", "--oneliner", "requeue", "Incomplete", ",".join(targets)]
         return change_list(self._commands, argv, targets)
 
-    def _act(self, act: Act, target: str, value: str = "") -> None:
-        call, arguments = act.name.lower(), dict[str, object]()
-        if act in (Act.SIGNAL_BATCH, Act.SIGNAL_STEPS):
-            steps = "batch" if act is Act.SIGNAL_BATCH else "children"
-            call, arguments = "send_signal", {"name": f"SIG{value}", "steps": steps}
-        elif act is Act.SET_PRIORITY:
-            arguments = {"priority": int(value)}
-        elif act is Act.SET_RESERVATION:
-            arguments = {"reservation": value}
-        self._worker.change(call, job_id=int(target), **arguments)
+    def _act_on(self, change: JobChange, job_id: int, signal: str) -> None:
+        match change:
+            case JobChange.SIGNAL_BATCH | JobChange.SIGNAL_STEPS:
+                steps = "batch" if change is JobChange.SIGNAL_BATCH else "children"
+                self._worker.change("send_signal", job_id=job_id, name=f"SIG{signal}", steps=steps)
+            case JobChange.FIRST_IN_QUEUE:
+                self._worker.change("set_priority", job_id=job_id, priority=FIRST)
+            case JobChange.USUAL_PRIORITY:
+                self._worker.change("release", job_id=job_id)
+            case _:
+                self._worker.change(change.value, job_id=job_id)
+
+    def _set_reservation(self, target: str, reservation: str) -> None:
+        self._worker.change("set_reservation", job_id=int(target), reservation=reservation)
 
     def _has_ended(self, error: SlurmRefusedError) -> bool:
         return isinstance(error, RefusedError) and error.errno in ENDED
 
     def _create(self, reservation: Reservation) -> None:
         if reservation.licenses:
-            self._create_by_command(reservation)
+            super()._create(reservation)
             return
         self._worker.change(
             "create_reservation",
@@ -307,10 +301,10 @@ class PyslurmBackend(GuardedBackend):
         self._worker.change("delete_reservation", name=reservation)
 
     def _node_status(self, node: str) -> parse.NodeStatus:
-        nodes, skipped = records.read_nodes([self._worker.call("node", name=node)], [])
-        if skipped:
-            raise SlurmUnavailableError(f"node {node} cannot be read: {skipped[0].why}")
-        return parse.NodeStatus(parse.node_status(f"State={nodes[0].raw_state}").drained, nodes[0].reason)
+        try:
+            return records.node_status(self._worker.call("node", name=node))
+        except FieldError as error:
+            raise SlurmUnavailableError(f"node {node} cannot be read: {error}") from None
 
     def _set_drained(self, node: str, reason: str | None) -> None:
         if reason is None:

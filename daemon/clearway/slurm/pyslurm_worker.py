@@ -1,4 +1,4 @@
-"""The process that pyslurm lives in: ``python -m clearway.slurm.pyslurm_worker``. Only this module imports pyslurm.
+"""The process that pyslurm lives in: ``python -P -m clearway.slurm.pyslurm_worker``. Only this module imports pyslurm.
 
 libslurm holds the interpreter's lock through every call, can hang for half a minute and can abort the process: here
 that does no harm: ``WorkerProcess`` ends this process and starts another. Requests and answers are JSON, each behind

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 _RELEASE = re.compile(r"(\d\d)\.(\d\d)(?:\.\d+)?(?:\D.*)?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Release:
     """A release that was tried, and its answers to questions that releases answer differently."""
 
@@ -23,42 +23,14 @@ class Release:
     # The column of squeue that tells whether a job shares its nodes. The newest one that squeue knows is asked for:
     # where there is Exclusive, OverSubscribe is about processors alone.
     sharing_column: str
-    # Whether UNDRAIN clears a node's Reason without slurmdbd (with slurmdbd it always does). Clearway does not go by
-    # this: it looks at the node afterwards, and writes that a Reason is over where it is still there.
-    clears_reason: bool
-    # Whether `scontrol -o show node` has ReservationName=. Without it the state says RESERVED, and no name is known.
-    names_reservation: bool
     # Whether AllowAccounts and DenyAccounts of a partition mean the accounts below as well.
     sub_accounts: bool
-    # Whether `squeue --helpFormat` tells the columns. Where squeue refuses it, the columns of the oldest row count.
-    tells_columns: bool
 
 
 TRIED = (  # the oldest first
-    Release(
-        name="22.05",
-        sharing_column="OverSubscribe",
-        clears_reason=True,
-        names_reservation=False,
-        tells_columns=False,
-        sub_accounts=False,
-    ),
-    Release(
-        name="24.11",
-        sharing_column="OverSubscribe",
-        clears_reason=False,
-        names_reservation=True,
-        tells_columns=True,
-        sub_accounts=True,
-    ),
-    Release(
-        name="26.05",
-        sharing_column="Exclusive",
-        clears_reason=True,
-        names_reservation=True,
-        tells_columns=True,
-        sub_accounts=True,
-    ),
+    Release("22.05", "OverSubscribe", sub_accounts=False),
+    Release("24.11", "OverSubscribe", sub_accounts=True),
+    Release("26.05", "Exclusive", sub_accounts=True),
 )
 OLDEST, NEWEST = TRIED[0].name, TRIED[-1].name
 
@@ -87,12 +59,7 @@ def means_sub_accounts(version: str) -> bool | None:
 
 
 def only_observed(version: str, act_on_release: str | None = None) -> str:
-    """Why Clearway only observes with this version of slurmctld, half a sentence; empty where it acts.
-
-    Args:
-        version: "" where it is not known.
-        act_on_release: the configuration's ``slurm.act_on_release``.
-    """
+    """Why Clearway only observes with this version ("": not known), half a sentence; empty where it acts."""
     release = release_of(version)
     if not release:
         return "slurmctld has not told its version yet (SLURM_VERSION in scontrol show config)"

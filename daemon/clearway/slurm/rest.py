@@ -15,17 +15,17 @@ from typing import TypedDict, Unpack
 
 import httpx
 
-from clearway.model.cluster import ClusterSnapshot, Job, Node, Reservation, Skipped
-from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
+from clearway.model.cluster import FIRST, ClusterSnapshot, Job, Node, Reservation, Skipped
+from clearway.model.errors import SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm import rest_records as records
-from clearway.slurm.base import Failures, Fence
+from clearway.slurm.base import Failures, Fence, JobChange
 from clearway.slurm.cli import CliBackend
-from clearway.slurm.job_changes import Act, Seen
+from clearway.slurm.guarded_backend import GuardedBackend
+from clearway.slurm.job_changes import Seen, look_one_by_one, one_by_one
 from clearway.slurm.process import ENDED, INVALID_JOB_ID, RefusedError, checked
-from clearway.slurm.rest_client import FileToken, MadeToken, NoToken, RestClient, TokenSource
-from clearway.slurm.rest_reading import ALL, JobReader, NodeReader, list_of
-from clearway.slurm.site_settings import Run
+from clearway.slurm.rest_client import RestClient, Tokens
+from clearway.slurm.rest_records import ALL, JobReader, NodeReader, list_of
 
 # slurmrestd refuses the number of a job of a federation as no job's (measured on 26.05); it lists such jobs, though.
 FIRST_OF_FEDERATION = 2**26
@@ -62,7 +62,7 @@ class RestBackend(CliBackend):
         **commands: Unpack[CommandPlaces],
     ) -> None:
         super().__init__(now=now, timeout_s=timeout_s, **commands)
-        tokens = _tokens(auth, token_file, self._run, now)
+        tokens = Tokens(auth, token_file, self._run, now)
         self._client = RestClient(url, tokens, timeout_s=timeout_s, transport=transport)
         self._jobs, self._nodes = JobReader(self._client), NodeReader(self._client)
         self._has_commands = (
@@ -74,12 +74,7 @@ class RestBackend(CliBackend):
         self._client.fence = fence
 
     def available(self) -> str | None:
-        """Why this backend cannot be used now, in one line; None when it can."""
-        try:
-            self._read(self._now())
-        except SlurmError as error:
-            return str(error)
-        return None
+        return GuardedBackend.available(self)
 
     def cannot(self) -> tuple[str, ...]:
         """What neither slurmrestd nor a command can do here."""
@@ -109,13 +104,15 @@ class RestBackend(CliBackend):
         self._skipped_reservations = tuple(skipped)
         return tuple(found)
 
-    def _look(self, job_id: str) -> tuple[Job, str] | None:
+    def _look_at(self, job_id: str) -> Seen | None:
         if not job_id.isdecimal() or not job_id.isascii():
             raise SlurmRefusedError(f"{job_id!r} is not a job id")
         if _of_federation(job_id):
             self._need_commands("look at one job of a federation")
-            seen = super()._look(job_id)
-            return seen and (seen[0], f"{job_id} {seen[1]}")
+            seen, failures = super()._look_all((job_id,))
+            for error in failures.values():
+                raise error
+            return (seen[job_id][0], f"{job_id} {seen[job_id][1]}") if job_id in seen else None
         try:
             document = self._client.read(f"/job/{job_id}", **ALL)
         except RefusedError as error:
@@ -134,60 +131,66 @@ class RestBackend(CliBackend):
         return None
 
     def _look_all(self, job_ids: Sequence[str]) -> tuple[dict[str, Seen], Failures]:
-        return self._look_at_each(job_ids)
+        return look_one_by_one(self._look_at, job_ids)
 
-    def _act_all(self, act: Act, targets: Sequence[str], value: str = "") -> Failures:
-        if act is Act.REQUEUE and self._has_commands and not self._client.offer.requeue:
-            return super()._act_all(act, targets, value)
-        return self._act_on_each(act, targets, value)
+    def _act_all(self, change: JobChange, targets: Sequence[str], signal: str = "") -> Failures:
+        if change is JobChange.REQUEUE and self._has_commands and not self._client.offer.requeue:
+            return super()._act_all(change, targets, signal)
+        return one_by_one(lambda target: self._act_on(change, target, signal), targets)
 
-    def _act(self, act: Act, target: str, value: str = "") -> None:
+    def _act_on(self, change: JobChange, target: str, signal: str) -> None:
         if _of_federation(target):
             self._need_commands("change a job of a federation")
-            super()._act(act, target.partition(" ")[2] or target, value)
+            self._by_command(change, target.partition(" ")[2] or target, signal)
             return
-        if act is Act.REQUEUE:
+        job_id, _, named = target.partition(" ")
+        signals = {JobChange.SIGNAL_BATCH: "BATCH_JOB", JobChange.SIGNAL_STEPS: "FULL_STEPS_ONLY"}
+        if change is JobChange.REQUEUE:
             if not self._client.offer.requeue:
                 self._need_commands("requeue jobs")
             self._client.change("POST", "/jobs/requeue", {"jobs": [target], "flags": ["Incomplete"]})
-            return
-        job_id, _, named = target.partition(" ")
-        signals = {Act.SIGNAL_BATCH: "BATCH_JOB", Act.SIGNAL_STEPS: "FULL_STEPS_ONLY"}
-        if act in (Act.SUSPEND, Act.RESUME):
+        elif change in (JobChange.SUSPEND, JobChange.RESUME):
             self._need_commands("suspend and resume jobs")
-            super()._act(act, named, value)
-        elif self._has_commands and (act is Act.CANCEL or act in signals):
+            self._by_command(change, named, signal)
+        elif self._has_commands and (change is JobChange.CANCEL or change in signals):
             # slurmctld 26.05 stands still after a kill over slurmrestd that it refuses for want of rights.
-            super()._act(act, named, value)
-        elif act is Act.CANCEL:
+            self._by_command(change, named, signal)
+        elif change is JobChange.CANCEL:
             self._client.change("DELETE", "/jobs/", {"jobs": [named], "flags": ["VERBOSE"]})
-        elif act in signals:
-            body = {"jobs": [named], "signal": value, "flags": [signals[act], "VERBOSE"]}
+        elif change in signals:
+            body = {"jobs": [named], "signal": signal, "flags": [signals[change], "VERBOSE"]}
             self._client.change("DELETE", "/jobs/", body)
+        elif change is JobChange.START_NOW:
+            self._update(job_id, begin_time=_number(int(self._now().timestamp())))
+        elif change is JobChange.FIRST_IN_QUEUE:
+            self._update(job_id, priority=_number(FIRST))
         else:
-            self._update(act, job_id, value)
+            self._update(job_id, hold=False)
 
-    def _update(self, act: Act, job_id: str, value: str) -> None:
+    def _by_command(self, change: JobChange, named: str, signal: str) -> None:
+        for error in super()._act_all(change, (named,), signal).values():
+            raise error
+
+    def _update(self, job_id: str, **changes: object) -> None:
         """A number names one job here, or the tasks of an array that still wait. Above it would be the whole array."""
-        if act is Act.START_NOW:
-            change: dict[str, object] = {"begin_time": _number(int(self._now().timestamp()))}
-        elif act is Act.SET_PRIORITY:
-            change = {"priority": _number(int(value))}
-        elif act is Act.RELEASE:
-            change = {"hold": False}
+        self._client.change("POST", f"/job/{job_id}", changes)
+
+    def _set_reservation(self, target: str, reservation: str) -> None:
+        job_id, _, named = target.partition(" ")
+        if _of_federation(target):
+            self._need_commands("change a job of a federation")
+            super()._set_reservation(named, reservation)
         else:
-            change = {"reservation": value}
-        self._client.change("POST", f"/job/{job_id}", change)
+            self._update(job_id, reservation=reservation)
 
     def _has_ended(self, error: SlurmRefusedError) -> bool:
         return isinstance(error, RefusedError) and error.errno in ENDED
 
     def _create(self, reservation: Reservation) -> None:
-        if not self._client.offer.reservations:
-            self._need_commands("make and change reservations")
+        offered = self._offers_reservations()
         if reservation.licenses:
             self._need_commands("reserve licenses")
-        if reservation.licenses or not self._client.offer.reservations:
+        if reservation.licenses or not offered:
             super()._create(reservation)
             return
         # slurmrestd would change one of this name.
@@ -221,19 +224,23 @@ class RestBackend(CliBackend):
 
     def _changes_reservation(self, name: str) -> bool:
         """Whether slurmrestd can. It would create one that does not exist (any more)."""
-        if not self._client.offer.reservations:
-            self._need_commands("make and change reservations")
+        if not self._offers_reservations():
             return False
         if all(item.name != name for item in self.reservations()):
             raise SlurmRefusedError(f"reservation {name} does not exist")
         return True
 
     def _delete(self, reservation: str) -> None:
-        if self._client.offer.reservations:
+        if self._offers_reservations():
             self._client.change("DELETE", f"/reservation/{reservation}")
         else:
-            self._need_commands("make and change reservations")
             super()._delete(reservation)
+
+    def _offers_reservations(self) -> bool:
+        """Else Slurm's commands are needed."""
+        if not self._client.offer.reservations:
+            self._need_commands("make and change reservations")
+        return self._client.offer.reservations
 
     def _node_status(self, node: str) -> parse.NodeStatus:
         for record in list_of(self._client.read(f"/node/{node}"), "nodes"):
@@ -271,9 +278,3 @@ def _of_federation(target: str) -> bool:
 
 def _number(value: int) -> dict[str, object]:
     return {"set": True, "infinite": False, "number": value}
-
-
-def _tokens(auth: str, file: Path | None, run: Run, now: Callable[[], datetime]) -> TokenSource:
-    if auth == "local":
-        return NoToken()
-    return MadeToken(run, now) if file is None else FileToken(file, now)

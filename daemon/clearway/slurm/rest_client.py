@@ -13,89 +13,51 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 
 from clearway.config.trusted_files import read_trusted
 from clearway.model.errors import ConfigError, SlurmError, SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.base import Fence, Unfenced
-from clearway.slurm.identity import claims_of, is_jwt
+from clearway.slurm.identity import claims_of, is_jwt, token_in
 from clearway.slurm.process import AUTHENTICATION, KEEP_EVERY_S, RefusedError, error_for
-from clearway.slurm.site_settings import Run
+from clearway.slurm.site_settings import NEVER, Run
 
 LIFESPAN_S = 1800  # what is asked for; a site may allow less (max_token_lifespan)
 _SHORTER_S = 300
-_ANSWER = re.compile(r"^SLURM_JWT=(\S+)$", re.MULTILINE)
 
 
-class TokenSource(Protocol):
-    """Slurm's tokens (JWT) for slurmrestd: from a file that the site keeps new, or made by ``scontrol token``.
+class Tokens:
+    """Slurm's tokens (JWT) for slurmrestd; they are in no log and in no message.
 
-    A token is in no log and in no message. One that ends soon is replaced before it is used; one that Slurm refuses is
-    dropped, so that the next call takes a new one.
+    ``auth`` "local" needs none: slurmrestd knows its callers by their user id. ``file`` is read again before each call,
+    so a new one counts at once. Without a file ``scontrol token`` makes one for the user that this process runs as: a
+    new one when half of its time is over, and when Slurm has refused it.
     """
+
+    def __init__(self, auth: str, file: Path | None, run: Run, now: Callable[[], datetime]) -> None:
+        self._needed, self._file, self._run, self._now = auth != "local", file, run, now
+        self._made = ""
+        self._renew_at = NEVER
 
     def token(self) -> str:
         """A token that is good for a while; "" where none is needed. Raises SlurmUnavailableError without it."""
+        now = self._now()
+        if not self._needed:
+            return ""
+        if self._file is not None:
+            return _read_token(self._file, now)
+        if not self._made or now >= self._renew_at:
+            self._made = ""
+            made = self._make()
+            end = _end_of(made) or now
+            self._made, self._renew_at = made, now + (end - now) / 2
+        return self._made
 
     def refused(self) -> bool:
         """Slurm has refused the last one. Returns whether the next one may be another."""
-
-
-class NoToken:
-    """slurmrestd knows its callers by their user id (rest_auth/local)."""
-
-    def token(self) -> str:
-        return ""
-
-    def refused(self) -> bool:
-        return False
-
-
-class FileToken:
-    """Read again before each call: it is small, and a new one counts at once."""
-
-    def __init__(self, file: Path, now: Callable[[], datetime]) -> None:
-        self._file = file
-        self._now = now
-
-    def token(self) -> str:
-        try:
-            text = read_trusted(self._file, "Slurm's token", secret=True).strip().removeprefix("SLURM_JWT=")
-        except ConfigError as error:
-            raise SlurmUnavailableError(str(error)) from None
-        if not is_jwt(text):
-            raise SlurmUnavailableError(f"{self._file}: holds no token of Slurm's")
-        end = _end_of(text)
-        if end is not None and end <= self._now():
-            raise SlurmUnavailableError(f"{self._file}: the token ended at {end:%Y-%m-%dT%H:%M:%SZ}")
-        return text
-
-    def refused(self) -> bool:
-        return False
-
-
-class MadeToken:
-    """``scontrol token`` makes one for the user that this process runs as; a new one when half of its time is over."""
-
-    def __init__(self, run: Run, now: Callable[[], datetime]) -> None:
-        self._run = run
-        self._now = now
-        self._token = ""
-        self._renew_at = datetime.min.replace(tzinfo=UTC)
-
-    def token(self) -> str:
-        now = self._now()
-        if not self._token or now >= self._renew_at:
-            self._token = ""
-            made = self._make()
-            end = _end_of(made) or now
-            self._token, self._renew_at = made, now + (end - now) / 2
-        return self._token
-
-    def refused(self) -> bool:
-        again, self._token = bool(self._token), ""
+        again, self._made = bool(self._made), ""
         return again
 
     def _make(self) -> str:
@@ -105,11 +67,23 @@ class MadeToken:
             except SlurmError as error:
                 why = str(error)
                 continue
-            found = _ANSWER.search(answer)
-            if found and is_jwt(found[1]):
-                return found[1]
+            if is_jwt(made := token_in(answer)):
+                return made
             why = "it printed none"
         raise SlurmUnavailableError(f"scontrol token made no token: {why}")
+
+
+def _read_token(file: Path, now: datetime) -> str:
+    try:
+        text = read_trusted(file, "Slurm's token", secret=True).strip().removeprefix("SLURM_JWT=")
+    except ConfigError as error:
+        raise SlurmUnavailableError(str(error)) from None
+    if not is_jwt(text):
+        raise SlurmUnavailableError(f"{file}: holds no token of Slurm's")
+    end = _end_of(text)
+    if end is not None and end <= now:
+        raise SlurmUnavailableError(f"{file}: the token ended at {end:%Y-%m-%dT%H:%M:%SZ}")
+    return text
 
 
 def _end_of(token: str) -> datetime | None:
@@ -146,7 +120,7 @@ class RestClient:
     def __init__(
         self,
         url: str,
-        tokens: TokenSource,
+        tokens: Tokens,
         *,
         timeout_s: float,
         transport: Callable[[], httpx.AsyncBaseTransport] | None = None,
@@ -309,7 +283,7 @@ def _transport(url: str) -> Callable[[], httpx.AsyncBaseTransport]:
 
 def offer_of(description: Document) -> Offer:
     """From the paths of slurmrestd's own description."""
-    paths = description.get("paths")
+    paths = _within(description, "paths")
     paths = paths if isinstance(paths, dict) else {}
     offered = {found[1] for path in paths if (found := re.match(r"/slurm/(v[0-9.]+)/jobs/$", str(path)))}
     reading = next((version for version in _READING if version in offered), None)
@@ -318,38 +292,24 @@ def offer_of(description: Document) -> Offer:
         raise SlurmUnavailableError(
             f"slurmrestd offers {', '.join(sorted(offered)) or 'no jobs'}; known here are {', '.join(_READING)}"
         )
+    # A flag that slurmrestd does not know is an error to it, and the job is requeued all the same (26.05).
+    query = ("components", "schemas", f"{acting}_openapi_jobs_requeue_query")
+    flags = _within(description, *query, "properties", "flags", "items", "enum")
+    # "Slurm-26.05.5", or "Slurm-24.11.5&openapi/slurmctld"
+    version = re.match(r"Slurm-([0-9.]+)", str(_within(description, "info", "version")))
     return Offer(
         reading,
         acting,
-        requeue="post" in _methods(paths, f"/slurm/{acting}/jobs/requeue") and _knows_incomplete(description, acting),
-        reservations="post" in _methods(paths, f"/slurm/{acting}/reservation"),
-        slurm_version=_version(description),
+        requeue=_within(paths, f"/slurm/{acting}/jobs/requeue", "post") is not None
+        and isinstance(flags, list)
+        and "Incomplete" in flags,
+        reservations=_within(paths, f"/slurm/{acting}/reservation", "post") is not None,
+        slurm_version=version[1] if version else "",
     )
 
 
-def _version(description: Document) -> str:
-    """Of ``Slurm-26.05.5`` and ``Slurm-24.11.5&openapi/slurmctld``; empty where it does not say."""
-    info = description.get("info")
-    found = re.match(r"Slurm-([0-9.]+)", str(info.get("version"))) if isinstance(info, dict) else None
-    return found[1] if found else ""
-
-
-def _methods(paths: Document, path: str) -> Document:
-    found = paths.get(path)
-    return found if isinstance(found, dict) else {}
-
-
-def _knows_incomplete(description: Document, acting: str) -> bool:
-    """A flag that slurmrestd does not know is an error to it, and the job is requeued all the same (26.05)."""
-    found: Any = description
-    for key in (
-        "components",
-        "schemas",
-        f"{acting}_openapi_jobs_requeue_query",
-        "properties",
-        "flags",
-        "items",
-        "enum",
-    ):
+def _within(found: Any, *keys: str) -> Any:
+    """What stands there; None where it is absent."""
+    for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
-    return isinstance(found, list) and "Incomplete" in found
+    return found

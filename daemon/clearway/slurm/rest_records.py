@@ -1,62 +1,100 @@
-"""slurmrestd's JSON becomes the columns of squeue and the keys of scontrol, which ``parse`` reads. Pure.
+"""Jobs and nodes of slurmrestd's JSON, in the columns of squeue and the keys of scontrol, which ``parse`` reads.
 
-So one place decides what a job is, and two backends cannot come to differ; here is only how slurmrestd spells values:
-numbers as ``{"set": .., "infinite": .., "number": ..}``, states as lists of words, times in seconds. A record with
-another type in it is skipped, as in ``parse``, with the nodes that it may hold.
+All jobs take slurmrestd a third of a second for 1,000, so it is asked the cheap way first. Asked with the time of its
+last answer (``update_time``) slurmctld says within a millisecond that nothing has changed. It compares whole seconds of
+its own clock. A change may carry a time that was read before a lock was waited for, so the question allows for two
+seconds; the states of all jobs (``/jobs/state/``) are compared as well, and all is read again twice a minute. A record
+that says the same as before is not read again; one with a value of another type is skipped, with the nodes that it may
+hold.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Generic, TypeVar
 
 from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
+from clearway.model.errors import SlurmUnavailableError
 from clearway.slurm import parse
-from clearway.slurm.parse import FieldError, Row, fields
-from clearway.slurm.parse.fields import LATEST
+from clearway.slurm.parse import FieldError, Row, fields, values
+from clearway.slurm.parse.values import UNSET, Record, by, listed, named, number, switch, text, words
+from clearway.slurm.process import RefusedError
+from clearway.slurm.rest_client import UNCHANGED, Document, RestClient
+from clearway.slurm.site_settings import NEVER
 
-Record = Mapping[str, Any]
+MARGIN_S = 2
+ALL_EVERY = timedelta(seconds=30)
+ALL = {"flags": "ALL"}  # without DETAIL, a quarter of the answer that says nothing needed here
+
+T = TypeVar("T", Job, Node)
 
 # squeue's one word for a job is the first of these flags, else the base state; every other flag says nothing to it.
 _FLAGS = (
     "COMPLETING", "STAGE_OUT", "CONFIGURING", "EXPEDITING", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD",
     "SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING",
 )  # fmt: skip
-_SHARING: tuple[list[str], ...] = (
-    [],
-    ["oversubscribe"],
-)  # of `shared`; whole nodes are "none", and there is "user" and more
+_SHARING: tuple[list[str], ...] = ([], ["oversubscribe"])  # of `shared`; whole nodes are "none", "user" and more
 
-_TEXTS = {
-    "UserName": "user_name", "Account": "account", "Partition": "partition", "QOS": "qos", "Reason": "state_reason",
-    "NodeList": "nodes", "Name": "name", "Comment": "comment", "Reservation": "resv_name", "Dependency": "dependency",
-    "Feature": "features", "Licenses": "licenses", "tres-per-node": "tres_per_node", "tres-per-job": "tres_per_job",
-    "tres-per-socket": "tres_per_socket", "tres-per-task": "tres_per_task", "ReqNodes": "required_nodes",
-    "cpus-per-tres": "cpus_per_tres", "mem-per-tres": "memory_per_tres",
-}  # fmt: skip
-_NUMBERS = {
-    "NumNodes": "node_count", "NumCPUs": "cpus", "MinCpus": "minimum_cpus_per_node", "NumTasks": "tasks",
-    "cpus-per-task": "cpus_per_task", "ReqSwitch": "required_switches", "PriorityLong": "priority",
-    "RestartCnt": "restart_cnt", "HetJobID": "het_job_id", "HetJobOffset": "het_job_offset", "TimeLimit": "time_limit",
-}  # fmt: skip
-_TIMES = {"StartTime": "start_time", "SubmitTime": "submit_time", "EligibleTime": "eligible_time"}
-_SWITCHES = {"Contiguous": "contiguous", "Requeue": "requeue", "BatchFlag": "batch_flag"}
-_OTHERS = (
-    "job_id", "array_job_id", "array_task_id", "array_task_string", "array_max_tasks", "job_state", "shared",
-    "tres_alloc_str", "tres_req_str", "excluded_nodes",
+
+def _state(record: Record, key: str) -> str:
+    """``["IDLE", "DRAIN"]`` as scontrol prints it: ``IDLE+DRAIN``."""
+    return "+".join(words(record, key))
+
+
+def _job_word(record: Record, key: str) -> str:
+    states = words(record, key)
+    if not states:
+        raise FieldError(f"{key} is empty")
+    return next((flag for flag in _FLAGS if flag in states), states[0])
+
+
+def _sharing(record: Record, key: str) -> str:
+    return "NO" if words(record, key) in _SHARING else "YES"
+
+
+_JOB = (
+    by(text, {
+        "UserName": "user_name", "Account": "account", "Partition": "partition", "QOS": "qos",
+        "Reason": "state_reason", "NodeList": "nodes", "Name": "name", "Comment": "comment",
+        "Reservation": "resv_name", "Dependency": "dependency", "Feature": "features", "Licenses": "licenses",
+        "tres-per-node": "tres_per_node", "tres-per-job": "tres_per_job", "tres-per-socket": "tres_per_socket",
+        "tres-per-task": "tres_per_task", "ReqNodes": "required_nodes", "cpus-per-tres": "cpus_per_tres",
+        "mem-per-tres": "memory_per_tres", "tres-alloc": "tres_alloc_str",
+    })
+    | by(number, {
+        "JobID": "job_id", "ArrayJobID": "array_job_id", "ArrayTaskID": "array_task_id", "NumNodes": "node_count",
+        "NumCPUs": "cpus", "MinCpus": "minimum_cpus_per_node", "NumTasks": "tasks", "cpus-per-task": "cpus_per_task",
+        "ReqSwitch": "required_switches", "PriorityLong": "priority", "RestartCnt": "restart_cnt",
+        "HetJobID": "het_job_id", "HetJobOffset": "het_job_offset", "TimeLimit": "time_limit",
+    })
+    | by(values.time, {"StartTime": "start_time", "SubmitTime": "submit_time", "EligibleTime": "eligible_time"})
+    | by(switch, {"Contiguous": "contiguous", "Requeue": "requeue", "BatchFlag": "batch_flag"})
+    | {"State": (_job_word, "job_state"), "Exclusive": (_sharing, "shared")}
 )  # fmt: skip
+_NODE = (
+    by(text, {
+        "NodeName": "name", "Gres": "gres", "GresUsed": "gres_used", "Reason": "reason",
+        "ReservationName": "reservation",
+    })
+    | by(number, {
+        "CPUTot": "cpus", "CPUEfctv": "effective_cpus", "CPUAlloc": "alloc_cpus", "RealMemory": "real_memory",
+        "MemSpecLimit": "specialized_memory", "AllocMem": "alloc_memory", "ThreadsPerCore": "threads",
+        "Weight": "weight",
+    })
+    | by(listed, {"Partitions": "partitions", "ActiveFeatures": "active_features"})
+    | {"State": (_state, "state")}
+)  # fmt: skip
+_RESERVATION = (
+    by(text, {"ReservationName": "name", "Nodes": "node_list", "Users": "users"})
+    | by(values.time, {"StartTime": "start_time", "EndTime": "end_time"})
+    | {"Flags": (listed, "flags")}
+)
 # All of a record that is looked at.
-NODE_KEYS = (
-    "name", "state", "cpus", "effective_cpus", "alloc_cpus", "real_memory", "specialized_memory", "alloc_memory",
-    "threads", "partitions", "active_features", "gres", "gres_used", "reason", "reservation", "weight",
+JOB_KEYS = (
+    *(key for _, key in _JOB.values()), "array_task_string", "array_max_tasks", "tres_req_str", "excluded_nodes",
 )  # fmt: skip
-RESERVATION_KEYS = ("name", "node_list", "start_time", "end_time", "users", "flags")
-JOB_KEYS = (*_OTHERS, *_TEXTS.values(), *_NUMBERS.values(), *_TIMES.values(), *_SWITCHES.values())
-
-
-def job_values(record: Record) -> tuple[Any, ...]:
-    """What of a job's record is looked at: while it stays the same, so does the job."""
-    return tuple(record.get(key) for key in JOB_KEYS)
+NODE_KEYS = tuple(key for _, key in _NODE.values())
+RESERVATION_KEYS = tuple(key for _, key in _RESERVATION.values())
 
 
 def read_jobs(
@@ -64,7 +102,7 @@ def read_jobs(
 ) -> tuple[list[Job], list[Skipped]]:
     """All jobs of ``records``, ended ones included; ``read`` stands in for ``read_job``."""
     return fields.read_each(
-        "job", _named("job_id", records), read or read_job, key="id",
+        "job", named("job_id", records), read or read_job, key="id",
         may_hold_nodes=_may_hold_nodes, nodes_only=_nodes_only,
     )  # fmt: skip
 
@@ -72,82 +110,38 @@ def read_jobs(
 def read_job(record: Record) -> Job:
     """One job. Raises FieldError for a value that cannot be read."""
     job = parse.job_from_row(job_row(record))
-    limit = fields.number(_number(record, "array_max_tasks"), "array_max_tasks")
+    limit = fields.number(number(record, "array_max_tasks"), "array_max_tasks")
     if job.array_job_id is not None and job.state is JobState.PENDING:
         job = replace(job, array_limit=limit)
-    excluded = parse.expand(_text(record, "excluded_nodes"))
+    excluded = parse.expand(text(record, "excluded_nodes"))
     return replace(job, excluded_nodes=excluded) if excluded else job
 
 
 def job_row(record: Record) -> Row:
     """The job in the columns of squeue. Raises FieldError as ``read_job``."""
-    row = {column: _text(record, key) for column, key in _TEXTS.items()}
-    row |= {column: _number(record, key) for column, key in _NUMBERS.items()}
-    row |= {column: _time(record, key) for column, key in _TIMES.items()}
-    row |= {column: _switch(record, key) for column, key in _SWITCHES.items()}
-    job_id = _number(record, "job_id")
-    held, asked = _text(record, "tres_alloc_str"), _text(record, "tres_req_str")
-    array_id, task = _number(record, "array_job_id"), _number(record, "array_task_id")
-    return row | {
-        "JobID": job_id,
-        "ArrayJobID": job_id if array_id in ("0", _UNSET) else array_id,
-        "ArrayTaskID": _text(record, "array_task_string") or task,
-        "State": _job_word(_words(record, "job_state")),
-        "Exclusive": "NO" if _words(record, "shared") in _SHARING else "YES",
-        "tres-alloc": held or asked,
-    }
+    row = values.told(record, _JOB)
+    if row["ArrayJobID"] in ("0", UNSET):
+        row["ArrayJobID"] = row["JobID"]
+    tasks, asked = text(record, "array_task_string"), text(record, "tres_req_str")
+    return row | {"ArrayTaskID": tasks or row["ArrayTaskID"], "tres-alloc": row["tres-alloc"] or asked}
 
 
 def read_nodes(records: Sequence[object]) -> tuple[list[Node], list[Skipped]]:
-    return fields.read_each("node", _named("name", records), _read_node)
+    return fields.read_each(
+        "node", named("name", records), lambda each: parse.node_from_record(values.told(each, _NODE))
+    )
 
 
 def node_status(record: Record) -> parse.NodeStatus:
-    return parse.status_from_record({"State": _node_state(record), "Reason": _text(record, "reason")})
-
-
-def _read_node(record: Record) -> Node:
-    keys = {
-        "NodeName": _text(record, "name"),
-        "State": _node_state(record),
-        "CPUTot": _number(record, "cpus"),
-        "CPUEfctv": _number(record, "effective_cpus"),
-        "CPUAlloc": _number(record, "alloc_cpus"),
-        "RealMemory": _number(record, "real_memory"),
-        "MemSpecLimit": _number(record, "specialized_memory"),
-        "AllocMem": _number(record, "alloc_memory"),
-        "ThreadsPerCore": _number(record, "threads"),
-        "Partitions": ",".join(_words(record, "partitions")),
-        "ActiveFeatures": ",".join(_words(record, "active_features")),
-        "Gres": _text(record, "gres"),
-        "GresUsed": _text(record, "gres_used"),
-        "Reason": _text(record, "reason"),
-        "ReservationName": _text(record, "reservation"),
-        "Weight": _number(record, "weight"),
-    }
-    return parse.node_from_record(keys)
+    return parse.status_from_record({"State": _state(record, "state"), "Reason": text(record, "reason")})
 
 
 def read_reservations(records: Sequence[object]) -> tuple[list[Reservation], list[Skipped]]:
-    return fields.read_each("reservation", _named("name", records), _read_reservation)
-
-
-def _read_reservation(record: Record) -> Reservation:
-    keys = {
-        "ReservationName": _text(record, "name"),
-        "Nodes": _text(record, "node_list"),
-        "StartTime": _time(record, "start_time"),
-        "EndTime": _time(record, "end_time"),
-        "Users": _text(record, "users"),
-        "Flags": ",".join(_words(record, "flags")),
-    }
-    return parse.reservation_from_record(keys)
-
-
-def _named(key: str, records: Sequence[object]) -> list[tuple[str, Record]]:
-    """Records with their keys; what is no record has none, and cannot be read."""
-    found = [record if isinstance(record, dict) else {} for record in records]
-    return [(str(record.get(key, "")), record) for record in found]
+    return fields.read_each(
+        "reservation",
+        named("name", records),
+        lambda each: parse.reservation_from_record(values.told(each, _RESERVATION)),
+    )
 
 
 def _nodes_only(record: Record) -> Job | None:
@@ -163,70 +157,98 @@ def _may_hold_nodes(record: Record) -> bool:
 
 def _word_or_none(record: Record) -> str:
     try:
-        return _job_word(_words(record, "job_state"))
+        return _job_word(record, "job_state")
     except FieldError:
         return ""
 
 
-def _job_word(states: list[str]) -> str:
-    if not states:
-        raise FieldError("job_state is empty")
-    return next((flag for flag in _FLAGS if flag in states), states[0])
+class Kept(Generic[T]):
+    """What was read last, and when."""
+
+    def __init__(self) -> None:
+        self.found: Sequence[T] = ()
+        self.skipped: Sequence[Skipped] = ()
+        self._asked_with: int | None = None
+        self._read_at = NEVER
+
+    def fresh(self, now: datetime) -> bool:
+        return self._asked_with is not None and timedelta(0) <= now - self._read_at < ALL_EVERY
+
+    def changed(self, client: RestClient, path: str, key: str, *, fresh: bool, **query: str) -> Document | None:
+        """All records; None where they are ``fresh``, and slurmctld says that none has changed."""
+        since, self._asked_with = self._asked_with, None  # until the answer has been read as a whole
+        document = client.read(path, **query, **({"update_time": since} if fresh and since else {}))
+        # Of nodes it says so by the status 304, of jobs by no jobs and no time.
+        none = document is UNCHANGED or (not list_of(document, key) and not whole_number(document, "last_update"))
+        if not none:
+            return document
+        if not fresh:
+            raise SlurmUnavailableError(f"slurmrestd has answered {path} with nothing, not even a time")
+        self._asked_with = since
+        return None
+
+    def keep(self, document: Document, now: datetime) -> None:
+        """This document has been read."""
+        self._asked_with, self._read_at = max(1, whole_number(document, "last_update") - MARGIN_S), now
 
 
-def _node_state(record: Record) -> str:
-    """``["IDLE", "DRAIN"]`` as scontrol prints it: ``IDLE+DRAIN``."""
-    return "+".join(_words(record, "state"))
+class JobReader:
+    """All jobs that wait or hold nodes."""
+
+    def __init__(self, client: RestClient) -> None:
+        self._client = client
+        self._kept: Kept[Job] = Kept()
+        self._states: list[object] = []
+        self._unchanged = values.Unchanged(lambda record: map(record.get, JOB_KEYS))
+
+    def read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Skipped], int]:
+        """Jobs, those that cannot be read, and how many queries that took."""
+        # Before the jobs: what changes between the two answers is then seen as a change the next time.
+        states = list_of(self._client.read("/jobs/state/"), "jobs")
+        fresh = self._kept.fresh(now) and states == self._states
+        document = self._kept.changed(self._client, "/jobs/", "jobs", fresh=fresh, **ALL)
+        if document is not None:
+            jobs, self._kept.skipped = read_jobs(list_of(document, "jobs"), self._unchanged.reader(read_job))
+            self._kept.found = [job for job in jobs if job.state is not JobState.ENDED]
+            self._kept.keep(document, now)
+            self._states = states
+        return self._kept.found, self._kept.skipped, 2
 
 
-_UNSET = "N/A"
+class NodeReader:
+    """All nodes. 24.11 answers the question for what has changed with an error, where nothing has: it is asked once."""
+
+    def __init__(self, client: RestClient) -> None:
+        self._client = client
+        self._kept: Kept[Node] = Kept()
+        self._tells_changes = True
+
+    def read(self, now: datetime) -> tuple[Sequence[Node], Sequence[Skipped], int]:
+        """As ``JobReader.read``."""
+        fresh = self._tells_changes and self._kept.fresh(now)
+        try:
+            document = self._kept.changed(self._client, "/nodes/", "nodes", fresh=fresh)
+        except RefusedError:
+            if not fresh:
+                raise
+            self._tells_changes = False
+            return self.read(now)
+        if document is not None:
+            self._kept.found, self._kept.skipped = read_nodes(list_of(document, "nodes"))
+            self._kept.keep(document, now)
+        return self._kept.found, self._kept.skipped, 1
 
 
-def _text(record: Record, key: str) -> str:
-    value = record.get(key)
-    if not isinstance(value, str):
-        raise FieldError(f"{key} is {_shown(value)}, not a text")
-    return value
+def list_of(document: Document, key: str) -> list[object]:
+    found = document.get(key)
+    if not isinstance(found, list):
+        raise SlurmUnavailableError(f"slurmrestd's answer has no list of {key}")
+    return found
 
 
-def _words(record: Record, key: str) -> list[str]:
-    value = record.get(key)
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise FieldError(f"{key} is {_shown(value)}, not a list of words")
-    return value
-
-
-def _whole(record: Record, key: str) -> int | str:
-    """The number, or Slurm's word where there is none."""
-    value = record.get(key)
-    if isinstance(value, dict):
-        if value.get("infinite") is True:
-            return "UNLIMITED"
-        if value.get("set") is False:
-            return _UNSET
-        value = value.get("number")
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise FieldError(f"{key} is {_shown(record.get(key))}, not a number")
-    return value
-
-
-def _number(record: Record, key: str) -> str:
-    return str(_whole(record, key))
-
-
-def _time(record: Record, key: str) -> str:
-    seconds = _whole(record, key)
-    if not isinstance(seconds, int) or seconds == 0:
-        return _UNSET
-    return f"{datetime.fromtimestamp(min(seconds, LATEST.timestamp()), UTC):%Y-%m-%dT%H:%M:%S}"
-
-
-def _switch(record: Record, key: str) -> str:
-    value = record.get(key)
-    if not isinstance(value, bool):
-        raise FieldError(f"{key} is {_shown(value)}, neither true nor false")
-    return str(int(value))
-
-
-def _shown(value: object) -> str:
-    return f"{value!r:.40}"
+def whole_number(document: Document, key: str) -> int:
+    found = document.get(key)
+    number = found.get("number") if isinstance(found, dict) else found
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise SlurmUnavailableError(f"slurmrestd's answer has no {key}")
+    return number

@@ -1,4 +1,4 @@
-"""What Slurm says of the whole site, read once, for `clearway doctor` and `clearway init`; no cycle asks for it."""
+"""What Slurm says of the whole site, and how long jobs took; asked once by a person, and by no cycle."""
 
 import re
 import secrets
@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from clearway.model.cluster import Node
-from clearway.model.errors import SlurmError, SlurmRefusedError
+from clearway.model.errors import SlurmError, SlurmRefusedError, WalltimeError
 from clearway.slurm import parse
-from clearway.slurm.parse import FieldError, site
-from clearway.slurm.parse.fields import NOTHING, duration_s
+from clearway.slurm.parse import FieldError
+from clearway.slurm.parse.fields import NOTHING, duration_s, record
 from clearway.slurm.process import Commands
+from clearway.slurm.site_settings import read_preemption
 
 _SETTING = re.compile(r"^(\w+)(?:\[\d+\])?\s*= (.*?)\s*$", re.MULTILINE)
 _CLOCK = re.compile(r"^Configuration data as of (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)$", re.MULTILINE | re.ASCII)
-_OPTION = re.compile(r"\b(\w+)=(\S*)")
 _JOB_S = 60.0  # of a job with --time=1
 _NO_SUCH = "clearway_doctor_asks"  # no reservation and no node has this name
 _DENIED = re.compile(r"Invalid user id|Access/permission denied|not permitted|Permission denied", re.IGNORECASE)
@@ -81,37 +81,11 @@ class SiteFacts:
         return self.setting("SlurmUser").partition("(")[0]
 
 
-def read_site(commands: Commands) -> SiteFacts:
-    """Raises ``SlurmError`` where slurmctld does not answer; a slurmdbd that does not is told in ``qos_unknown``."""
-    config = commands.run(["scontrol", "show", "config"])
-    partitions = commands.run(["scontrol", "--oneliner", "show", "partition"])
-    nodes, _ = parse.read_nodes(commands.run(["scontrol", "--details", "--oneliner", "show", "node"]))
-    settings = dict(reversed(_SETTING.findall(config)))  # of several, such as Epilog[0] and Epilog[1], the first
-    clock = _CLOCK.search(config)
-    qos, unknown = _qos(commands, settings)
-    by_qos = site.sorts_by_qos(config)
-    records = commands.run(["scontrol", "show", "assoc_mgr", "flags=qos"]) if by_qos else partitions
-    preempts: Mapping[str, frozenset[str]] = {}
-    if site.preempts(config):
-        preempts = site.preempted_qos(records) if by_qos else site.preempted_partitions(records)
-    return SiteFacts(
-        settings=settings,
-        clock=datetime.fromisoformat(clock[1]).replace(tzinfo=UTC) if clock else None,
-        partitions=tuple(read_partitions(partitions)),
-        qos=qos,
-        qos_unknown=unknown,
-        nodes=tuple(nodes),
-        preempts={name: others for name, others in preempts.items() if others},
-        preempts_by_qos=by_qos,
-        grace_s=site.longest_grace_s(records),
-    )
-
-
-def read_partitions(records: str) -> list[SitePartition]:
+def _partitions(records: str) -> list[SitePartition]:
     """Of ``scontrol --oneliner show partition``."""
     found = []
     for line in records.splitlines():
-        fields: dict[str, str] = dict(reversed(_OPTION.findall(line)))
+        fields = record(line)
         if "PartitionName" not in fields:
             continue
         count = fields.get("TotalNodes", "")
@@ -148,19 +122,42 @@ class Site:
         self._commands = Commands(timeout_s=timeout_s, slurm_conf=slurm_conf)
 
     def read(self) -> SiteFacts:
-        return read_site(self._commands)
+        """A slurmdbd that does not answer is told in ``qos_unknown``."""
+        run = self._commands.run
+        config = run(["scontrol", "show", "config"])
+        nodes, _ = parse.read_nodes(run(["scontrol", "--details", "--oneliner", "show", "node"]))
+        settings = dict(reversed(_SETTING.findall(config)))  # of several, such as Epilog[0] and Epilog[1], the first
+        clock = _CLOCK.search(config)
+        qos, unknown = _qos(self._commands, settings)
+        preemption = read_preemption(run, config)
+        return SiteFacts(
+            settings=settings,
+            clock=datetime.fromisoformat(clock[1]).replace(tzinfo=UTC) if clock else None,
+            partitions=tuple(_partitions(run(["scontrol", "--oneliner", "show", "partition"]))),
+            qos=qos,
+            qos_unknown=unknown,
+            nodes=tuple(nodes),
+            preempts={name: others for name, others in preemption.preempts.items() if others},
+            preempts_by_qos=preemption.of_qos,
+            grace_s=preemption.grace_s,
+        )
 
     def may_reserve(self) -> bool:
-        return may_reserve(self._commands)
+        """Whether Slurm lets this user change reservations: it looks at that first, and then at the name."""
+        return self._allowed(["scontrol", "delete", f"ReservationName={_NO_SUCH}"])
 
     def may_drain(self) -> bool:
-        return may_drain(self._commands)
+        return self._allowed(["scontrol", "update", f"NodeName={_NO_SUCH}", "State=UNDRAIN"])
+
+    def _allowed(self, argv: Sequence[str]) -> bool:
+        try:
+            self._commands.run(argv)
+        except SlurmRefusedError as error:
+            return _DENIED.search(str(error)) is None
+        return True
 
     def on_a_node(self, argv: Sequence[str], *, user: str, partition: str, wait_s: float) -> str:
-        """What a command prints in a job of one node and a minute, which waits ``wait_s`` seconds for the node.
-
-        Nothing of the job stays, however this ends.
-        """
+        """What a command prints in a job of a minute that waits ``wait_s`` for its node; nothing of the job stays."""
         name = f"clearway-doctor-{secrets.token_hex(6)}"
         where = [f"--partition={partition}"] if partition else []
         job = ["--nodes=1", "--ntasks=1", "--time=1", f"--immediate={wait_s:.0f}", f"--job-name={name}", "--chdir=/"]
@@ -172,22 +169,35 @@ class Site:
                 self._commands.run(["scancel", f"--name={name}", f"--user={user}"])
 
 
-def may_reserve(commands: Commands) -> bool:
-    """Whether Slurm lets this user change reservations, as it does operators: it is asked to delete one that is not.
-
-    Slurm looks at the right first, and at the name then.
-    """
-    return _allowed(commands, ["scontrol", "delete", f"ReservationName={_NO_SUCH}"])
+_ELAPSED = ("JobIDRaw", "State", "ElapsedRaw")
 
 
-def may_drain(commands: Commands) -> bool:
-    """Whether Slurm lets this user drain nodes, as it does administrators: it is asked about a node that is not."""
-    return _allowed(commands, ["scontrol", "update", f"NodeName={_NO_SUCH}", "State=UNDRAIN"])
+def sacct_command(columns: Sequence[str], *filters: str) -> Sequence[str]:
+    """With one line for each job, none for its steps (``--allocations``), the last run of a requeued job."""
+    answer = ("--allocations", "--noheader", "--parsable2", "--delimiter=|", f"--format={','.join(columns)}")
+    return ("sacct", *filters, *answer)
 
 
-def _allowed(commands: Commands, argv: Sequence[str]) -> bool:
-    try:
-        commands.run(argv)
-    except SlurmRefusedError as error:
-        return _DENIED.search(str(error)) is None
-    return True
+def elapsed_command(user: str, name: str, days: int) -> Sequence[str]:
+    """For the jobs of this user and name. Raises ``WalltimeError``: sacct would read the name as a list of names."""
+    for what, text in (("user", user), ("name", name)):
+        if not text or "," in text or not text.isprintable():
+            raise WalltimeError(f"{what} {text!r:.60}: give one name, without commas")
+    if not 1 <= days <= 3_650:
+        raise WalltimeError(f"days must lie between 1 and 3650, not {days}")
+    period = (f"--starttime=now-{days}days", "--endtime=now")
+    return sacct_command(_ELAPSED, f"--user={user}", f"--name={name}", *period, "--state=COMPLETED")
+
+
+def read_elapsed(text: str) -> list[float]:
+    """Seconds that each completed job took; of others it is not known. Raises ``WalltimeError``."""
+    found: list[float] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        parts = line.strip().split("|")
+        if len(parts) != len(_ELAPSED) or not parts[2].isdecimal() or not parts[0].partition(".")[0]:
+            raise WalltimeError(f"sacct, line {number}: {line!r:.60} is not {'|'.join(_ELAPSED)}")
+        if parts[1] == "COMPLETED" and "." not in parts[0]:
+            found.append(float(parts[2]))
+    return found

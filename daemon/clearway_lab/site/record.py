@@ -20,9 +20,9 @@ from clearway.model.claims import CheckpointHow, ClaimError, Claims, SaveState, 
 from clearway.model.cluster import Counts, Job, JobState, Reservation
 from clearway.simulation.jobs import HOLD_S
 from clearway.slurm.parse import fields
-from clearway.slurm.parse.elapsed_times import sacct_command
 from clearway.slurm.parse.fields import FieldError
 from clearway.slurm.parse.hostlist import expand
+from clearway.slurm.site_facts import sacct_command
 from clearway_lab.errors import TraceError
 from clearway_lab.traces.trace import BrokenLine
 

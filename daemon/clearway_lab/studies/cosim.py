@@ -3,7 +3,7 @@
 The paper: "CoSim: A Simulator for Co-Scheduling of Batch and On-Demand Jobs in HPC Datacenters", DS-RT, 2020,
 DOI 10.1109/DS-RT50469.2020.9213578.
 
-The scenarios are rebuilt from the paper's description (``clearway.simulation.scenarios``), with jobs in multiples of
+The scenarios are rebuilt from the paper's description (``clearway_lab.studies.scenarios``), with jobs in multiples of
 128 nodes. The paper's rule: greedy and backtracking search once for each deadline, so that their times for all
 deadlines up to each one add up; the dynamic program answers all of them in one pass. Times are wall clock times of
 this machine, the least of some repetitions.
@@ -18,9 +18,10 @@ from math import inf
 from clearway.model.problem import EvictionProblem
 from clearway.planning.base import Planner
 from clearway.planning.dp.eviction_dp import EvictionDP
-from clearway.simulation.scenarios import MAX_DELAY_S, STEP_S, Scenario, scenario
+from clearway.simulation.theta import MAX_DELAY_S, STEP_S
 from clearway_lab.baselines import Backtracking, Greedy
 from clearway_lab.studies import chart, page
+from clearway_lab.studies.scenarios import Scenario, scenario
 
 NUMBERS = (1, 2, 3)
 SEED = 1  # of the problem that is timed

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from clearway.slurm.parse.elapsed_times import sacct_command
+from clearway.slurm.site_facts import sacct_command
 from clearway_lab.traces.trace import (
     LARGEST,
     UNKNOWN,

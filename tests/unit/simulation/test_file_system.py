@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearway.simulation.cluster import SimulatedCluster
-from clearway.simulation.file_system import FileSystem, fair_rates
-from clearway.simulation.jobs import Program
+from clearway.simulation.jobs import FileSystem, Program, fair_rates
 from tests.builders import NOW, after, node
 
 

@@ -12,6 +12,12 @@ from clearway.slurm import parse
 
 TOKEN = "recorded"
 RELEASES = sorted(path for path in (Path(__file__).parent / "recorded").iterdir() if path.is_dir())
+# Releases that differ where Clearway does not go by it, but looks.
+# `squeue --helpFormat` tells the columns. Where squeue refuses it, those of the oldest release count.
+TELL_COLUMNS = frozenset({"24.11", "26.05"})
+# `scontrol -o show node` has ReservationName=. Without it the state says RESERVED, and no name is known.
+NAME_RESERVATIONS = frozenset({"24.11", "26.05"})
+CLEAR_REASONS = frozenset({"22.05", "26.05"})  # UNDRAIN does, without slurmdbd; with it, it always does
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from clearway.model.errors import JobNotRunningError, SlurmRefusedError
 from clearway.slurm.cli import CliBackend
-from clearway.slurm.requeue_delay import DELAY_S
+from clearway.slurm.job_changes import DELAY_S
 from tests.unit.slurm.fake_slurm import (
     ENDED,
     LEAVING,

@@ -15,9 +15,9 @@ from clearway.eligibility.limits import Later, holds_back
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import SlurmRefusedError
 from clearway.model.limits import Cap, LimitKind, Partition
-from clearway.slurm.limits import GROUPS_EVERY_S, MOST_USERS, SETTINGS_EVERY_S, LimitReader
 from clearway.slurm.parse import FieldError
-from clearway.slurm.parse.limits import enforcement, read_associations, read_partitions, read_qos, read_qos_flags
+from clearway.slurm.parse.site import enforcement, read_associations, read_partitions, read_qos, read_qos_flags
+from clearway.slurm.site_settings import GROUPS_EVERY_S, MOST_USERS, SETTINGS_EVERY_S, LimitReader
 from tests.builders import NOW, urgent_job
 
 _NO_MINUTES = "cpu=N(0),mem=N(0),energy=N(0),node=N(0),billing=N(0)"

@@ -224,3 +224,17 @@ def test_without_pyslurm_the_real_worker_says_so(tmp_path: Path, monkeypatch: py
         process.call("snapshot")
 
     assert process.pid is None
+
+
+def test_no_module_is_taken_from_the_folder_that_the_daemon_was_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "struct.py").write_text("raise SystemExit(97)\n")
+    monkeypatch.chdir(tmp_path)
+    worker = WorkerProcess(slurm_conf=str(tmp_path / "none"), timeout_s=60)
+    try:
+        with pytest.raises(SlurmUnavailableError) as error:
+            worker.call("hello", conf=None)
+    finally:
+        worker.close()
+    assert "97" not in str(error.value)

@@ -20,9 +20,12 @@ from clearway.model.errors import (
     SlurmUnavailableError,
 )
 from clearway.slurm import rest_client
-from clearway.slurm.rest_client import NoToken, RestClient
+from clearway.slurm.rest_client import RestClient, Tokens
+from tests.builders import NOW
 from tests.unit.slurm.fake_slurmrestd import FakeSlurmrestd, job, refusal
 from tests.unit.slurm.fences import TestFence
+
+NO_TOKEN = Tokens("local", None, " ".join, lambda: NOW)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +129,7 @@ def listening(path: Path, answer: bytes) -> Iterator[str]:
 def test_a_call_ends_in_time(tmp_path: Path, answer: bytes) -> None:
     fence = TestFence(None)
     with listening(tmp_path / "s", answer) as url:
-        client = RestClient(url, NoToken(), timeout_s=5.2)
+        client = RestClient(url, NO_TOKEN, timeout_s=5.2)
         client.fence = fence
         begin = time.monotonic()
         with pytest.raises(SlurmTimeoutError, match=r"did not answer GET within 5\.2 s"):
@@ -137,7 +140,7 @@ def test_a_call_ends_in_time(tmp_path: Path, answer: bytes) -> None:
 
 def test_a_change_has_the_time_that_the_fence_gives_it(tmp_path: Path) -> None:
     with listening(tmp_path / "s", b"") as url:
-        client = RestClient(url, NoToken(), timeout_s=60)
+        client = RestClient(url, NO_TOKEN, timeout_s=60)
         client.fence = TestFence(0.3)
         with pytest.raises(SlurmTimeoutError, match=r"within 0\.3 s"):
             client._call("POST", "/x", {}, {}, changes=True)
@@ -145,7 +148,7 @@ def test_a_change_has_the_time_that_the_fence_gives_it(tmp_path: Path) -> None:
 
 def test_who_may_not_act_any_more_waits_no_longer(tmp_path: Path) -> None:
     with listening(tmp_path / "s", b"") as url:
-        client = RestClient(url, NoToken(), timeout_s=60)
+        client = RestClient(url, NO_TOKEN, timeout_s=60)
         client.fence = TestFence(60, keeps=0)
         begin = time.monotonic()
         with pytest.raises(LeaseLostError):
@@ -154,7 +157,7 @@ def test_who_may_not_act_any_more_waits_no_longer(tmp_path: Path) -> None:
 
 
 def test_nothing_listens(tmp_path: Path) -> None:
-    client = RestClient(f"unix:{tmp_path}/none", NoToken(), timeout_s=5)
+    client = RestClient(f"unix:{tmp_path}/none", NO_TOKEN, timeout_s=5)
     with pytest.raises(SlurmUnavailableError, match=r"slurmrestd at unix:.*/none cannot be asked"):
         client.read("/jobs/")
 
@@ -166,7 +169,7 @@ def test_no_proxy_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
-        client = RestClient(f"http://127.0.0.1:{server.getsockname()[1]}", NoToken(), timeout_s=1)
+        client = RestClient(f"http://127.0.0.1:{server.getsockname()[1]}", NO_TOKEN, timeout_s=1)
         with pytest.raises(SlurmTimeoutError):  # nobody answers, but there it went
             client.read("/jobs/")
         server.settimeout(10)

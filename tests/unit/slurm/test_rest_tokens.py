@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
-from clearway.slurm.rest_client import MadeToken
+from clearway.slurm.rest_client import Tokens
 from tests.unit.slurm.fake_slurmrestd import NOW, FakeSlurmrestd, job, refusal
 
 
@@ -45,7 +45,7 @@ class Scontrol:
 
 def test_a_token_is_made_anew_before_it_ends() -> None:
     scontrol = Scontrol()
-    tokens = MadeToken(scontrol.run, lambda: scontrol.now)
+    tokens = Tokens("jwt", None, scontrol.run, lambda: scontrol.now)
     first = tokens.token()
     scontrol.now += timedelta(seconds=899)
     assert tokens.token() == first
@@ -57,7 +57,7 @@ def test_a_token_is_made_anew_before_it_ends() -> None:
 def test_a_site_that_allows_shorter_ones_alone() -> None:
     scontrol = Scontrol()
     scontrol.longest_s = 600
-    tokens = MadeToken(scontrol.run, lambda: scontrol.now)
+    tokens = Tokens("jwt", None, scontrol.run, lambda: scontrol.now)
     assert tokens.token()
     assert scontrol.asked == ["lifespan=1800", "lifespan=300"]
 
@@ -65,7 +65,7 @@ def test_a_site_that_allows_shorter_ones_alone() -> None:
 def test_none_can_be_made() -> None:
     scontrol = Scontrol()
     scontrol.error = SlurmRefusedError("scontrol: auth/jwt is not configured")
-    tokens = MadeToken(scontrol.run, lambda: scontrol.now)
+    tokens = Tokens("jwt", None, scontrol.run, lambda: scontrol.now)
     with pytest.raises(SlurmUnavailableError, match=r"scontrol token made no token: .*auth/jwt is not configured"):
         tokens.token()
 
@@ -74,7 +74,7 @@ def test_a_refused_token_is_replaced_once(monkeypatch: pytest.MonkeyPatch, caplo
     caplog.set_level(logging.DEBUG)
     scontrol, slurm = Scontrol(), FakeSlurmrestd(job())
     backend = slurm.backend(auth="jwt")
-    monkeypatch.setattr(backend._client, "_tokens", MadeToken(scontrol.run, lambda: NOW))
+    monkeypatch.setattr(backend._client, "_tokens", Tokens("jwt", None, scontrol.run, lambda: NOW))
     backend.snapshot()
     refused = iter([refusal(1007, "Protocol authentication error", 511)])
     plain = slurm._answer

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearway.model.errors import WalltimeError
-from clearway.slurm.parse import elapsed_times
+from clearway.slurm.site_facts import elapsed_command, read_elapsed
 from clearway.walltime.chain import (
     SLACK_S,
     ChainState,
@@ -96,21 +96,18 @@ def test_the_queue_is_read() -> None:
 
 
 def test_what_sacct_is_asked() -> None:
-    assert " ".join(elapsed_times.command("ann", "fit", 30)) == (
+    assert " ".join(elapsed_command("ann", "fit", 30)) == (
         "sacct --user=ann --name=fit --starttime=now-30days --endtime=now --state=COMPLETED --allocations --noheader "
         "--parsable2 --delimiter=| --format=JobIDRaw,State,ElapsedRaw"
     )
     for user, name, days in (("ann", "fit,x", 1), ("", "fit", 1), ("ann", "fit\n", 1), ("ann", "fit", 0)):
         with pytest.raises(WalltimeError):
-            elapsed_times.command(user, name, days)
+            elapsed_command(user, name, days)
 
 
 def test_what_sacct_answers() -> None:
-    assert elapsed_times.read("12|COMPLETED|90\n\n13|FAILED|5\n14.batch|COMPLETED|90\n15_3|COMPLETED|7\n") == [
-        90.0,
-        7.0,
-    ]
-    assert elapsed_times.read("") == []
+    assert read_elapsed("12|COMPLETED|90\n\n13|FAILED|5\n14.batch|COMPLETED|90\n15_3|COMPLETED|7\n") == [90.0, 7.0]
+    assert read_elapsed("") == []
     for line in ("12|COMPLETED", "12|COMPLETED|x", "12|COMPLETED|5|6", "|COMPLETED|5", "sacct: error: down"):
         with pytest.raises(WalltimeError, match="line 1"):
-            elapsed_times.read(line)
+            read_elapsed(line)

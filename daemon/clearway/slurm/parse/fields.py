@@ -23,6 +23,7 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)", re.ASCII)
 _UNIT_MIB = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _TASKS = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?", re.ASCII)
 _MAX_DIGITS = 18
+_KEY = re.compile(r"(?:^| )([A-Za-z][A-Za-z0-9_/:]*)=")
 
 
 class FieldError(ValueError):
@@ -42,10 +43,7 @@ def read_each(
     may_hold_nodes: Callable[[R], bool] = lambda _: True,
     nodes_only: Callable[[R], T | None] = lambda _: None,
 ) -> tuple[list[T], list[Skipped]]:
-    """What can be read of these records, which come with their keys; of two with one key neither can be trusted.
-
-    See ``read_one``.
-    """
+    """As ``read_one``, of records with their keys; of two with one key neither can be trusted."""
     readings = [read_one(kind, ident, record, read, may_hold_nodes, nodes_only) for ident, record in records]
     return together(kind, readings, key)
 
@@ -58,10 +56,7 @@ def read_one(
     may_hold_nodes: Callable[[R], bool] = lambda _: True,
     nodes_only: Callable[[R], T | None] = lambda _: None,
 ) -> Reading[T]:
-    """Reads one record. If a field is bad, returns what ``nodes_only`` can salvage, so that its nodes stay occupied.
-
-    ``may_hold_nodes``: whether the job in a record that cannot be read could be on nodes.
-    """
+    """What a record tells, or what ``nodes_only`` can salvage of it, so that its nodes stay occupied."""
     try:
         return ident, read(record), None
     except FieldError as error:
@@ -125,10 +120,7 @@ def time(value: str, what: str) -> datetime | None:
 
 
 def duration_s(value: str, what: str) -> int | None:
-    """``[days-]hours:minutes:seconds`` or ``minutes:seconds`` in seconds; None where there is no limit (yet).
-
-    Slurm prints INVALID for a limit that is too long for it to print.
-    """
+    """``[days-]hours:minutes:seconds``, ``minutes:seconds`` or minutes, in seconds; None where there is no limit."""
     if value in NOTHING or value in ("UNLIMITED", "NOT_SET", "Partition_Limit", "INVALID"):
         return None
     found = _DURATION.fullmatch(value)
@@ -174,3 +166,15 @@ def count_tasks(value: str, what: str) -> int:
             raise FieldError(f"{what} is {value[:40]!r}")
         count += (last - first) // step + 1
     return count
+
+
+def record(line: str) -> dict[str, str]:
+    """Key to value of one line of ``scontrol -o``; the first occurrence of a key counts."""
+    parts = _KEY.split(line.strip())
+    return {key: value.strip() for key, value in reversed(list(zip(parts[1::2], parts[2::2], strict=True)))}
+
+
+def setting(config: str, key: str) -> str:
+    """One value of ``scontrol show config``, up to a blank; empty where it has none."""
+    found = re.search(rf"^{key} *= *(\S*)", config, re.MULTILINE)
+    return found[1] if found else ""

@@ -37,11 +37,9 @@ _PARTS_OF_GPUS = frozenset({"shard", "mps"})
 
 
 def gpus(value: str, what: str) -> Gpus:
-    """Generic resources by type in the order of types, those without number included once.
+    """By type, in the order of types: GPUs by their own ("" where there is none), others as "fpga:TYPE" or "fpga:".
 
-    GPUs are named by their type, "" where there is none; others as "fpga:TYPE" or "fpga:". Of those that a node has,
-    what is written otherwise (``no_consume``, units) is passed over where it is no GPU. Raises FieldError for text that
-    is no list of generic resources.
+    Of those that a node has, what is written otherwise (``no_consume``, units) is passed over where it is no GPU.
     """
     return _by_type(_counted(_DETAILS.sub("", value), what, strict=False))
 
@@ -49,8 +47,7 @@ def gpus(value: str, what: str) -> Gpus:
 def gpus_asked(gres: GresAsked, *, nodes: int, tasks: int) -> Gpus | None:
     """What a job holds of each of its nodes; None where that does not follow from its request.
 
-    It follows for GPUs per node, and for those per job or per task of a job on one node. Of resources that share out
-    GPUs (``shard``, ``mps``) nothing is known here.
+    It follows for GPUs per node, and for those per job or per task of a job on one node; never for parts of GPUs.
     """
     if fields.NOTHING.issuperset(gres):  # of most jobs
         return ()

@@ -28,11 +28,7 @@ _TRAILING_NUMBER = re.compile(r"(.*?)([0-9]{1,12})", re.DOTALL)
 
 
 def expand(hostlist: str, *, limit: int = MAX_HOSTS) -> tuple[str, ...]:
-    """The names of a host list, each once, piece by piece in the order of the list.
-
-    Numbers keep their leading zeros: ``n[08-10]`` is n08, n09, n10. Raises ``FieldError``: it is no host list, or has
-    more than ``limit`` names.
-    """
+    """Each name once, piece by piece, with leading zeros: ``n[08-10]`` is n08, n09, n10. Raises ``FieldError``."""
     if hostlist in NOTHING:
         return ()
     hosts: dict[str, None] = {}

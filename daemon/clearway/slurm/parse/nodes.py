@@ -18,7 +18,6 @@ from clearway.slurm.parse.hostlist import expand
 
 T = TypeVar("T", Node, Reservation)
 
-_KEY = re.compile(r"(?:^| )([A-Za-z][A-Za-z0-9_/:]*)=")
 _REASON = re.compile(r"(?:^| )Reason=(.*?) \[[^\[\]@]*@[^\[\]]*\]", re.DOTALL)
 _OVER = re.compile(r"clearway[^:]* is over")  # what stands after a colon is the operator's own
 _STATE = re.compile(r"([A-Z_]+)([*#~!%$@^\-]?)((?:\+[A-Z_]+)*)")
@@ -37,26 +36,14 @@ class NodeStatus:
     reason: str
 
 
-def _record(line: str) -> dict[str, str]:
-    """Key to value of one line; the first occurrence of a key counts."""
-    parts = _KEY.split(line)
-    record: dict[str, str] = {}
-    for key, value in zip(parts[1::2], parts[2::2], strict=True):
-        record.setdefault(key, value.strip())
-    return record
-
-
 def _reason(line: str) -> str:
     """The reason without Slurm's `` [user@time]``."""
     found = _REASON.search(line)
-    return found[1].strip() if found else fields.text(_record(line).get("Reason", ""))
+    return found[1].strip() if found else fields.text(fields.record(line).get("Reason", ""))
 
 
 def over(reason: str) -> str:
-    """What stands instead of our Reason on a node that keeps one after its drain, as Slurm 24.11 without slurmdbd does.
-
-    Nothing clears it there: not UNDRAIN, not RESUME, not an empty Reason (measured on 24.11.5).
-    """
+    """What stands for our Reason where nothing clears it, as in 24.11.5 without slurmdbd: not even an empty one."""
     return f"{reason.partition(':')[0]} is over"
 
 
@@ -75,7 +62,7 @@ def _flags(state: str) -> tuple[str, frozenset[str]]:
 
 
 def node_status(line: str) -> NodeStatus:
-    return status_from_record(_record(line) | {"Reason": _reason(line)})
+    return status_from_record(fields.record(line) | {"Reason": _reason(line)})
 
 
 def status_from_record(record: Mapping[str, str]) -> NodeStatus:
@@ -84,7 +71,7 @@ def status_from_record(record: Mapping[str, str]) -> NodeStatus:
 
 
 def _node(line: str) -> Node:
-    return node_from_record(_record(line) | {"Reason": _reason(line)})
+    return node_from_record(fields.record(line) | {"Reason": _reason(line)})
 
 
 def node_from_record(record: Mapping[str, str]) -> Node:
@@ -130,7 +117,7 @@ def _gpus_used(record: Mapping[str, str]) -> Gpus | None:
 
 
 def _reservation(line: str) -> Reservation:
-    return reservation_from_record(_record(line))
+    return reservation_from_record(fields.record(line))
 
 
 def reservation_from_record(record: Mapping[str, str]) -> Reservation:

@@ -1,41 +1,43 @@
-"""What ``scontrol show`` tells of a site: version, what Slurm's own preemption sorts by, licenses, power, switches."""
+"""What ``scontrol show`` tells of a site: version, Slurm's own preemption, licenses, power, switches, and limits.
+
+Limits: one line for each association and QoS (measured on 22.05.8): ``GrpTRES=cpu=12(2),mem=N(2000)`` is a limit of 12
+processors of which 2 are in use, and no limit on memory. Memory is in MiB, time in minutes. What each user and account
+has of a QoS stands behind it: `` User Limits= 1001={MaxJobsPU=2(1) ... MaxTRESPU=cpu=8(2)}``, with the user's name
+before the number in 24.11 and 26.05. A user without a job in the QoS is not listed; a job that waits is enough.
+"""
 
 import re
+from collections.abc import Iterator, Mapping
 
 from clearway.model.cluster import License, PowerSaving
+from clearway.model.limits import Association, Cap, Caps, LimitKind, Partition, Qos
 from clearway.slurm.parse import fields
-from clearway.slurm.parse.fields import FieldError
+from clearway.slurm.parse.fields import FieldError, setting
 from clearway.slurm.parse.hostlist import expand
 
-_VERSION = re.compile(r"^SLURM_VERSION\s*=\s*(\S+)", re.MULTILINE)
-_TYPE = re.compile(r"^PreemptType\s*=\s*(\S+)", re.MULTILINE)
 _TIER = re.compile(r"^PartitionName=(\S+) .*?\bPriorityTier=(\d{1,10})\b", re.MULTILINE)
 _QOS = re.compile(r"^QOS=(\S+)\(\d+\)\s*$((?:\n[ \t].*)*)", re.MULTILINE)
 _PRIORITY = re.compile(r"^    Priority=(\d{1,10})\s*$", re.MULTILINE)
-_MODE = re.compile(r"^PreemptMode\s*=\s*(\S+)", re.MULTILINE)
 _PARTITION_MODE = re.compile(r"^PartitionName=(\S+) .*?\bPreemptMode=(\S+)", re.MULTILINE)
 _GRACE = re.compile(r"\bGraceTime=(\d{1,10})\b")
 _PREEMPTS = re.compile(r"^    Preempt=(\S+)\s*$", re.MULTILINE)
-_KEEPS = frozenset({"OFF", "GANG"})  # modes in which nothing leaves
+_KEEPS = frozenset({"", "OFF", "GANG"})  # modes in which nothing leaves
 _MOST = 0xFFFF  # Slurm sorts by one number of 32 bits, of which the number of nodes takes the lower half
 
 
 def version(config: str) -> str:
     """The version of slurmctld ("24.11.5"), of ``scontrol show config``; empty where it does not say."""
-    found = _VERSION.search(config)
-    return found[1] if found else ""
+    return setting(config, "SLURM_VERSION")
 
 
 def sorts_by_qos(config: str) -> bool:
     """Whether ``scontrol show config`` says preempt/qos; every other type sorts by partition, or not at all."""
-    found = _TYPE.search(config)
-    return found is not None and found[1] == "preempt/qos"
+    return setting(config, "PreemptType") == "preempt/qos"
 
 
 def preempts(config: str) -> bool:
     """Whether Slurm preempts jobs by itself."""
-    found, mode = _TYPE.search(config), _MODE.search(config)
-    return found is not None and found[1] != "preempt/none" and mode is not None and mode[1] not in _KEEPS
+    return setting(config, "PreemptType") not in ("", "preempt/none") and setting(config, "PreemptMode") not in _KEEPS
 
 
 def preempted_partitions(partitions: str) -> dict[str, frozenset[str]]:
@@ -71,10 +73,7 @@ _NAME = re.compile(r"LicenseName=(\S+)((?: \S+)*)\s*", re.ASCII)
 
 
 def read_licenses(text: str) -> dict[str, License]:
-    """By name. Of a remote one the server may know of more use than Slurm: that is its deficit.
-
-    Raises FieldError for text that is no list of licenses.
-    """
+    """By name. Of a remote one the server may know of more use than Slurm: that is its deficit. Raises FieldError."""
     found: dict[str, License] = {}
     for line in text.splitlines():
         if not line.strip() or line.startswith("No licenses configured"):
@@ -98,24 +97,22 @@ _BESIDE = frozenset({"CLOUD", "COMPLETING", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "P
 
 def read_power_saving(config: str) -> PowerSaving:
     """From ``scontrol show config``; without a ResumeProgram there is none."""
-    if _value(config, "ResumeProgram") in ("", "(null)"):
+    if setting(config, "ResumeProgram") in ("", "(null)"):
         return PowerSaving()
     return PowerSaving(
         resume_s=_seconds(config, "ResumeTimeout"),
         suspend_s=_seconds(config, "SuspendTimeout"),
-        hides_nodes="cloud" not in _value(config, "PrivateData").split(","),
+        hides_nodes="cloud" not in setting(config, "PrivateData").split(","),
     )
 
 
 def boot_s(raw_state: str, saving: PowerSaving) -> float | None:
-    """Power saving: the limits of ``scontrol show config``, and which nodes are off, or on their way.
+    """Seconds until an idle node that power saving has off could run a job, at most; None where it is no such node.
 
     A node that is off is ``IDLE+POWERED_DOWN``; marked to go off, and going, ``POWER_DOWN`` and ``POWERING_DOWN``:
     until SuspendTimeout is over no job gets it; booting, ``POWERING_UP``, with ``NOT_RESPONDING`` in 22.05 (measured).
     With ``State=CLOUD`` it is shown while it is off only with ``PrivateData=cloud``; Slurm gives it to jobs all the
     same.
-
-    Seconds until an idle node could run a job, at most; None where it is awake, or is no node for jobs.
     """
     base, *flags = raw_state.split("+")
     of_power = _ASLEEP.intersection(flags)
@@ -127,13 +124,8 @@ def boot_s(raw_state: str, saving: PowerSaving) -> float | None:
     return saving.resume_s + (saving.suspend_s if of_power & _GOING_OFF else 0.0)
 
 
-def _value(config: str, key: str) -> str:
-    found = re.search(rf"^{key}\s*=\s*(\S*)", config, re.MULTILINE)
-    return found[1] if found else ""
-
-
 def _seconds(config: str, key: str) -> float:
-    value = _value(config, key)
+    value = setting(config, key)
     return float(value) if value.isascii() and value.isdecimal() else 0.0
 
 
@@ -145,13 +137,10 @@ _LINE = re.compile(
 
 
 def read_leaf_switches(shown: str) -> dict[str, str]:
-    """The leaf switch of each node, from ``scontrol show topology`` where TopologyPlugin is topology/tree.
+    """Node to leaf switch, from ``scontrol show topology`` of topology/tree, alike in 22.05 and 26.05.
 
-    The same lines in 22.05 and 26.05: ``SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=node[1-4]``, higher levels with
-    ``Switches=`` besides. Nodes of a wrong switch would be freed in vain, so a single line that is anything else makes
-    all of it unreadable: other plugins (blocks), several topologies at once, a node under two leaf switches.
-
-    Node to leaf switch. Raises FieldError, in one line, for text that is not a tree of switches.
+    Nodes of a wrong switch would be freed in vain, so a single line that is anything else makes all of it unreadable
+    (FieldError): other plugins (blocks), several topologies at once, a node under two leaf switches.
     """
     switch_of: dict[str, str] = {}
     seen: set[str] = set()
@@ -176,3 +165,157 @@ def read_leaf_switches(shown: str) -> dict[str, str]:
     if not switch_of:
         raise FieldError("Slurm knows no leaf switch with nodes")
     return switch_of
+
+
+_NAME_AND_ID = re.compile(r"([^(]+)(?:\((\d{1,10})\))?")
+_CAP = re.compile(r"(N|\d{1,20})(?:\((\d{1,20})(?:\.\d*)?\))?")
+_OF_ONE = re.compile(r"(?:[^\s={}()]+\()?([^\s={}()]+)\)?=\{([^{}]*)\}")
+
+_RESOURCES = {
+    "GrpTRES": LimitKind.GROUP,
+    "GrpTRESMins": LimitKind.GROUP_MINUTES,
+    "GrpTRESRunMins": LimitKind.GROUP_RUN_MINUTES,
+    "MaxTRESPJ": LimitKind.JOB,
+    "MaxTRESPN": LimitKind.NODE,
+    "MaxTRESMinsPJ": LimitKind.JOB_MINUTES,
+    "MinTRESPJ": LimitKind.LEAST,
+    "MaxTRESPU": LimitKind.USER,
+    "MaxTRESPA": LimitKind.ACCOUNT,
+    "MaxTRESRunMinsPU": LimitKind.USER_RUN_MINUTES,
+    "MaxTRESRunMinsPA": LimitKind.ACCOUNT_RUN_MINUTES,
+}
+_SINGLE = {
+    "GrpJobs": (LimitKind.GROUP, "jobs"),
+    "GrpWall": (LimitKind.GROUP, "wall"),
+    "MaxJobs": (LimitKind.USER, "jobs"),
+    "MaxJobsPU": (LimitKind.USER, "jobs"),
+    "MaxJobsPA": (LimitKind.ACCOUNT, "jobs"),
+    "MaxWallPJ": (LimitKind.JOB, "wall"),
+}
+
+
+def enforcement(config: str) -> frozenset[str]:
+    """The words of AccountingStorageEnforce in ``scontrol show config``, in lower case."""
+    return frozenset(setting(config, "AccountingStorageEnforce").lower().split(",")) - {""}
+
+
+def read_associations(text: str) -> list[Association]:
+    """The associations of ``scontrol -o show assoc_mgr``. Raises FieldError: a limit that is missed binds unseen."""
+    return [_association(fields.record(line)) for line in text.splitlines() if line.startswith("ClusterName=")]
+
+
+def read_qos(text: str) -> dict[str, Qos]:
+    """The QoS of ``scontrol -o show assoc_mgr`` by name. Raises FieldError."""
+    found = [_qos(line) for line in text.splitlines() if line.startswith("QOS=")]
+    return {qos.name: qos for qos in found}
+
+
+def read_qos_flags(text: str) -> dict[str, frozenset[str]]:
+    """QoS to flags in lower case, from ``sacctmgr -nP show qos format=name,flags``."""
+    lines = (line.split("|") for line in text.splitlines())
+    return {parts[0]: frozenset(fields.names(parts[1].lower())) for parts in lines if len(parts) == 2}
+
+
+def read_partitions(text: str) -> dict[str, Partition]:
+    """The partitions of ``scontrol -o show partition`` by name. Raises FieldError."""
+    records = (fields.record(line) for line in text.splitlines() if line.startswith("PartitionName="))
+    return {record["PartitionName"]: _partition(record) for record in records}
+
+
+def _association(record: Mapping[str, str]) -> Association:
+    user, uid = _named(record.get("UserName", ""))
+    return Association(
+        account=record.get("Account", ""),
+        user=user,
+        uid=uid,
+        partition=record.get("Partition", ""),
+        parent=_named(record.get("ParentAccount", ""))[0],
+        caps=dict(_caps(record)),
+        least_priority=_least_priority(record),
+        run_minutes=_used(record.get("GrpTRESRunMins", "")),
+    )
+
+
+def _qos(line: str) -> Qos:
+    own, _, rest = line.partition(" Account Limits=")
+    accounts, _, users = rest.partition(" User Limits=")
+    record = fields.record(own)
+    return Qos(
+        name=_named(record["QOS"])[0],
+        caps=dict(_caps(record)),
+        users={int(uid): caps for uid, caps in _of_each(users) if uid.isdecimal()},
+        accounts=dict(_of_each(accounts)),
+        least_priority=_least_priority(record),
+        run_minutes=_used(record.get("GrpTRESRunMins", "")),
+    )
+
+
+def _of_each(text: str) -> Iterator[tuple[str, Caps]]:
+    for name, values in _OF_ONE.findall(text):
+        yield name, dict(_caps(fields.record(values)))
+
+
+def _caps(record: Mapping[str, str]) -> Iterator[tuple[tuple[LimitKind, str], Cap]]:
+    for key, value in record.items():
+        if key in _SINGLE:
+            if value and (cap := _cap(value, key)) is not None:
+                yield _SINGLE[key], cap
+        elif key in _RESOURCES:
+            for resource, amount in fields.tres(value).items():
+                if (cap := _cap(amount, f"{key} {resource}")) is not None:
+                    yield (_RESOURCES[key], resource), cap
+
+
+def _cap(value: str, what: str) -> Cap | None:
+    found = _CAP.fullmatch(value)
+    if found is None:
+        raise FieldError(f"{what} is {value[:40]!r}, not a limit")
+    return None if found[1] == "N" else Cap(int(found[1]), int(found[2] or 0))
+
+
+def _used(value: str) -> dict[str, int]:
+    found = {resource: _CAP.fullmatch(amount) for resource, amount in fields.tres(value).items()}
+    return {resource: int(cap[2]) for resource, cap in found.items() if cap and cap[2]}
+
+
+def _least_priority(record: Mapping[str, str]) -> int:
+    value = record.get("MinPrioThresh", "")
+    return fields.number(value, "MinPrioThresh") if value else 0
+
+
+def _named(value: str) -> tuple[str, int | None]:
+    """``cwalice(1001)`` as ("cwalice", 1001)."""
+    found = _NAME_AND_ID.fullmatch(value)
+    return (found[1], int(found[2]) if found[2] else None) if found else ("", None)
+
+
+def _partition(record: Mapping[str, str]) -> Partition:
+    return Partition(
+        name=record["PartitionName"],
+        state=record.get("State", "UP"),
+        qos=fields.text(record.get("QoS", "")),
+        max_nodes=_most(record, "MaxNodes"),
+        min_nodes=fields.number(record.get("MinNodes", "0"), "MinNodes"),
+        max_time_s=fields.duration_s(record.get("MaxTime", "UNLIMITED"), "MaxTime"),
+        max_cpus_per_node=_most(record, "MaxCPUsPerNode"),
+        max_memory_mib=_most(record, "MaxMemPerNode"),
+        allow_accounts=_names(record, "AllowAccounts"),
+        deny_accounts=_names(record, "DenyAccounts") or frozenset(),
+        allow_qos=_names(record, "AllowQos"),
+        deny_qos=_names(record, "DenyQos") or frozenset(),
+        allow_groups=_names(record, "AllowGroups"),
+        allow_alloc_nodes="" if record.get("AllocNodes", "ALL") == "ALL" else record["AllocNodes"],
+        root_only=record.get("RootOnly") == "YES",
+        reservations_only=record.get("ReqResv") == "YES",
+        weighted="TRESBillingWeights" in record,
+    )
+
+
+def _most(record: Mapping[str, str], key: str) -> int | None:
+    value = record.get(key, "UNLIMITED")
+    return None if value == "UNLIMITED" else fields.number(value, key)
+
+
+def _names(record: Mapping[str, str], key: str) -> frozenset[str] | None:
+    value = fields.text(record.get(key, ""))
+    return None if not value or value == "ALL" else frozenset(value.split(","))
