@@ -20,7 +20,7 @@ from clearway.execution.progress import fresh_operation
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.planning.base import Planner
-from clearway.planning.joint.program import Best
+from clearway.planning.joint.requests import Best
 from clearway.planning.joint.several import gap_of, plan_together
 from clearway.preemption.joint_plans import plans_of, requests_of
 from clearway.preemption.node_needs import takes_parts

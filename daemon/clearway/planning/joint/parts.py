@@ -15,15 +15,11 @@ Cost: that of the program, and about 0.1 s for each phase.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 
-from clearway.planning.joint.alike import as_one, divisible, groups_of, handed_out
-from clearway.planning.joint.allocated import Given, allocated
-from clearway.planning.joint.nodes import Demand
+from clearway.planning.joint.nodes import Demand, Given, allocated
 from clearway.planning.joint.parts_program import ENOUGH, USED, PhaseProgram, Priced, Served, World
-from clearway.planning.joint.phases import Phased
-from clearway.planning.joint.requests import Allocation, Request
+from clearway.planning.joint.requests import Allocation, Best, Request, as_one, divisible, groups_of, handed_out
 
 SPARE = 24  # nodes of each kind and phase, beyond those that the program in parts uses
 FIRST_S = 0.5  # that the first phase has at least: to plan for one of its requests alone would take longer
@@ -35,14 +31,14 @@ _Prices = Mapping[str, tuple[float, float]]  # by job
 _Found = dict[tuple[int, int], tuple[list[tuple[float, float]], float]]  # by class and kind: of its jobs, and its own
 
 
-def by_parts(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Phased | None:
+def by_parts(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
     """The plan for all requests, or without those for which no room is; None where this program is none for them.
 
     The bound is that of all requests of the plan. Where time is up, the most pressing ones have a plan, without a
     bound, and the rest is told of as ``later``.
     """
     alike_ones = groups_of(requests, 1)
-    kinds = [_within(as_one(group), group[-1].problem.max_delay_s) for group in alike_ones]
+    kinds = [as_one(group, group[-1].problem.max_delay_s) for group in alike_ones]
     if not all(divisible(each) for each in kinds):
         return None
     world = World.of(kinds)
@@ -70,17 +66,13 @@ def _asked(requests: Sequence[Request], kind_of: Mapping[str, int]) -> dict[int,
 
 def _phased(
     world: World, groups: Sequence[Sequence[Request]], priced: Priced, seconds_left: Callable[[], float]
-) -> Phased:
+) -> Best | None:
     plan = _plan(world, groups, priced, seconds_left)
     if plan is None:
-        return Phased(None, priced.least_node_s)
+        return None
     reached, later = groups[: len(plan)], groups[len(plan) :]
     waiting = frozenset(each.job_id for group in later for each in group)
-    return Phased(handed_out(plan, reached), 0.0 if later else priced.least_node_s, waiting)
-
-
-def _within(request: Request, delay_s: int) -> Request:
-    return replace(request, problem=replace(request.problem, max_delay_s=delay_s))
+    return Best(handed_out(plan, reached), False, 0.0 if later else priced.least_node_s, later=waiting)
 
 
 def _plan(

@@ -23,24 +23,18 @@ Source of the rounding: V. Chvatal, Edmonds polytopes and a hierarchy of combina
 (1973).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from clearway.model.problem import Action, Candidate, Option
-from clearway.planning.joint.alike import alike
 from clearway.planning.joint.nodes import Demand, JointNodes, NodeClass
-from clearway.planning.joint.reduced_cost import Program, over_used, relaxed
-from clearway.planning.joint.requests import Request
-
-if TYPE_CHECKING:
-    from scipy.sparse import csc_array
+from clearway.planning.joint.reduced_cost import Cell, Rows, over_used, relaxed
+from clearway.planning.joint.requests import Request, alike
 
 GAP = 0.02  # of a phase: what the phases do to each other costs more
 ENOUGH = 0.1  # likewise, over the columns that parts use, or where time is up: more had better wait for the next cycle
@@ -49,8 +43,6 @@ _LESS = 1e-4  # node-seconds that a second of checkpoints, or coming back, count
 _TIME_IS_UP = 1  # scipy's status
 _SHORTEST_S = 1e-3  # that HiGHS is given
 _MARGIN = 1e-11  # of all that is added up to a bound, which may nearly cancel out: for floating point
-
-_Cell = tuple[int, float]  # column and coefficient
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +55,7 @@ class World:
     ends_s: Mapping[str, float]
 
     @classmethod
-    def of(cls, kinds: Sequence[Request]) -> World:
+    def of(cls, kinds: Sequence[Request]) -> Self:
         jobs: dict[str, Candidate] = {}
         for candidates in {id(kind.problem.candidates): kind.problem.candidates for kind in kinds}.values():
             for job in candidates:
@@ -95,28 +87,6 @@ class Priced(NamedTuple):
     least_node_s: float
     second_node_s: float  # what a second of checkpoints is worth
     used: frozenset[str]  # nodes
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Each says: sum of coefficient x column <= limit."""
-
-    limits: list[float] = field(default_factory=list)
-    cells: list[_Cell] = field(default_factory=list)
-    starts: list[int] = field(default_factory=lambda: [0])  # of each row, and the end of the last
-
-    def add(self, cells: Iterable[_Cell], limit: float) -> None:
-        self.cells += cells
-        self.starts.append(len(self.cells))
-        self.limits.append(limit)
-
-    def matrix(self, width: int) -> csc_array:
-        from scipy.sparse import csr_array  # noqa: PLC0415 - see ``program``
-
-        cells = np.array(self.cells, dtype=float).reshape(-1, 2)
-        return csr_array(
-            (cells[:, 1], cells[:, 0].astype(np.int32), self.starts), shape=(len(self.limits), width)
-        ).tocsc()
 
 
 @dataclass(slots=True)
@@ -162,7 +132,7 @@ class PhaseProgram:
         self._upper = [1.0] * len(self._ways)
         self._whole_numbers = [True] * len(self._ways)
         self._give: list[tuple[int, int, int]] = []  # column, class and kind
-        self._rows = _Rows()
+        self._rows = Rows()
         self._seconds = np.array([ceil(option.checkpoint_s) for _, option in self._ways], dtype=float)
         self._add_rows(limit_s - state.written_s)
         self._lost = np.zeros(len(self._upper))
@@ -173,13 +143,13 @@ class PhaseProgram:
 
     def _add_rows(self, seconds: float) -> None:
         taking = [(int(at), self._seconds[at]) for at in np.flatnonzero(self._seconds)]
-        self._rows.add(taking, seconds)  # the first row
+        self._rows.at_most(taking, seconds)  # the first row
         for columns in self._of_job.values():
-            self._rows.add([(column, 1.0) for column in columns], 1.0)
+            self._rows.at_most([(column, 1.0) for column in columns], 1.0)
         for number in range(len(self._classes)):
             self._of_class(number)
         for kind, nodes in self._asked.items():
-            self._rows.add([(column, -1.0) for column, _, of in self._give if of == kind], -float(nodes))
+            self._rows.at_most([(column, -1.0) for column, _, of in self._give if of == kind], -float(nodes))
 
     def _column(self, upper: float, *, whole: bool = True) -> int:
         self._upper.append(upper)
@@ -190,7 +160,7 @@ class PhaseProgram:
         """The columns and rows of one class."""
         each, names = self._classes[number]
         count = float(len(names))
-        leaves: dict[str, list[_Cell]] = defaultdict(list)  # of each job: how much of it leaves for the kinds
+        leaves: dict[str, list[Cell]] = defaultdict(list)  # of each job: how much of it leaves for the kinds
         own = []
         for kind in sorted(self._asked.keys() & each.asks.keys()):
             given = self._column(count)
@@ -201,7 +171,7 @@ class PhaseProgram:
             several = self._whole and count > 1 and not each.takes_all_jobs[kind]
             if several:  # kinds that share the class have it both
                 used = (self._column(1.0), 1.0)
-                self._rows.add([(given, 1.0), (used[0], -count)], 0.0)
+                self._rows.at_most([(given, 1.0), (used[0], -count)], 0.0)
             parts = self._leave_for(demand, used)
             for job_id, part in parts.items():
                 if several:
@@ -212,12 +182,12 @@ class PhaseProgram:
         for job_id, cells in leaves.items():
             self._has_left(job_id, cells)
         if len(own) > 1:
-            self._rows.add(own, count)
+            self._rows.at_most(own, count)
 
-    def _has_left(self, job_id: str, cells: Sequence[_Cell]) -> None:
-        self._rows.add([*cells, *[(column, -1.0) for column in self._of_job[job_id]]], 0.0)
+    def _has_left(self, job_id: str, cells: Sequence[Cell]) -> None:
+        self._rows.at_most([*cells, *[(column, -1.0) for column in self._of_job[job_id]]], 0.0)
 
-    def _leave_for(self, demand: Demand, used: _Cell) -> dict[str, _Cell]:
+    def _leave_for(self, demand: Demand, used: Cell) -> dict[str, Cell]:
         """How much of each job that holds something has to leave: all that is used, or a number of its own."""
         staying = [(job_id, amounts) for job_id, amounts in demand.held if job_id not in self._gone]
         parts = {}
@@ -232,10 +202,10 @@ class PhaseProgram:
             elif job_id in self._of_job:
                 column = self._column(1.0, whole=False)
                 parts[job_id] = (column, 1.0)
-                self._rows.add([(column, 1.0), (used[0], -used[1])], 0.0)
+                self._rows.at_most([(column, 1.0), (used[0], -used[1])], 0.0)
         return parts
 
-    def _enough(self, demand: Demand, used: _Cell, parts: Mapping[str, _Cell]) -> None:
+    def _enough(self, demand: Demand, used: Cell, parts: Mapping[str, Cell]) -> None:
         """Of every resource enough is given back; also of sums that are divided and rounded up."""
         for place, short in enumerate(demand.missing):
             missing = short - sum(amounts[place] for job_id, amounts in demand.held if job_id in self._gone)
@@ -248,7 +218,7 @@ class PhaseProgram:
                 row[used[0]] += used[1]
                 for (column, much), amount in held:
                     row[column] -= much * -(-amount // divisor) / wanted
-                self._rows.add(row.items(), 0.0)
+                self._rows.at_most(row.items(), 0.0)
 
     def priced(self, seconds_left: Callable[[], float]) -> Priced | None:
         """None without any time, or where not even parts make room; where time is up meanwhile, nothing is worth."""
@@ -256,7 +226,7 @@ class PhaseProgram:
 
         if seconds_left() <= 0 or not self._upper:
             return None
-        matrix, limits, upper = self._rows.matrix(len(self._upper)), np.array(self._rows.limits), np.array(self._upper)
+        matrix, limits, upper = self._rows.matrix(len(self._upper)), np.array(self._rows.most), np.array(self._upper)
         bounds = np.array([np.zeros(len(upper)), upper]).T
         limited = {"time_limit": max(_SHORTEST_S, seconds_left())}
         found = linprog(self._cost, matrix, limits, bounds=bounds, method="highs", options=limited)
@@ -283,7 +253,7 @@ class PhaseProgram:
 
         if seconds_left() <= 0:
             return [0.0] * len(requests)
-        width, limits = len(self._upper), self._rows.limits
+        width, limits = len(self._upper), self._rows.most
         row_of = {kind: len(limits) - len(self._asked) + number for number, kind in enumerate(self._asked)}
         rows, count = [row_of[kind] for kind, _ in requests], len(requests)
         lacking = csr_array((-np.ones(count), (rows, np.arange(count))), shape=(len(limits), count))
@@ -305,13 +275,7 @@ class PhaseProgram:
         self.cut_short = seconds_left() <= 0
         if self.cut_short or not self._upper:
             return None
-        program = Program(
-            self._cost,
-            self._rows.matrix(len(self._upper)),
-            np.array(self._rows.limits),
-            np.array(self._upper),
-            np.array(self._whole_numbers),
-        )
+        program = self._rows.program(self._cost, np.array(self._upper), np.array(self._whole_numbers))
         found = over_used(program, GAP, ENOUGH, seconds_left)
         found = found or relaxed(program, seconds_left()).solved(seconds_left, GAP)
         self.cut_short, values = found.cut_short, found.values
