@@ -27,11 +27,12 @@ import numpy as np
 
 from clearway.model.problem import Action, Candidate, Option
 from clearway.planning.base import Seconds
-from clearway.planning.joint.reduced_cost import Numbers, Program, Rows, relaxed
+from clearway.planning.joint.reduced_cost import Numbers, Program, Rows, over_used, relaxed
 from clearway.planning.joint.requests import Allocation, Best, Request, as_one, ends_of, handed_out, holders_of
 
 GAP = 2e-3  # of the cost: with so little left HiGHS looks no further
-_DOUBT = 5e-3  # as a share of the bound, see ``reduced_cost``: where time is short less is more
+ENOUGH = 0.1  # likewise, where the time for that is up
+IN_DOUBT = 350  # columns at first
 _LESS = 1e-4  # node-seconds that a second of checkpoints, or a preemptee, counts as
 
 
@@ -63,7 +64,9 @@ def by_phases(groups: Sequence[Sequence[Request]], seconds_left: Seconds) -> Bes
     shortest = [group[0].problem.max_delay_s for group in groups]
     ways, program = _program(requests, shortest)
     later_s = seconds_left() / 2
-    found = relaxed(program, later_s).solved(lambda: seconds_left() - later_s, GAP, _DOUBT).values
+    found = relaxed(program, later_s).solved(lambda: seconds_left() - later_s, GAP, IN_DOUBT).values
+    if found is None and (used := over_used(program, GAP, ENOUGH, seconds_left)) is not None:
+        found = used.values
     if found is None or np.any(program.matrix @ found > program.most):  # HiGHS keeps to whole numbers nearly
         return None
     leaves = {ways[at].job.job_id: ways[at] for at in np.flatnonzero(found)}

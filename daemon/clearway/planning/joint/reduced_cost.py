@@ -105,15 +105,20 @@ class Relaxed:
             return np.ones(len(self.program.upper), dtype=bool)
         return self.reduced <= max(cost - self.least, 0.0) + _LITTLE * max(1.0, abs(cost))
 
-    def solved(self, seconds_left: Callable[[], float], gap: float = 0.0, doubt: float | None = None) -> Found:
-        """The best solution, or one that costs at most this ``gap`` more, as a share, as far as there is time."""
+    def solved(self, seconds_left: Callable[[], float], gap: float = 0.0, few: int | None = None) -> Found:
+        """The best solution, or one that costs at most this ``gap`` more, as a share, as far as there is time.
+
+        ``few``: no more columns are in doubt at first; where time is short a smaller program finds more.
+        """
         program = self.program
         if self.values is None or self.reduced is None:
             return Found(self.least, None, self.cut_short)
         values = np.where(program.whole, np.round(self.values), self.values)
         if np.abs(self.values - values).max(initial=0.0) <= ROUNDED:
             return Found(self.least, values)
-        least, room = self.least, max((DOUBT if doubt is None else doubt) * self.least, _LITTLE)
+        least, room = self.least, max(DOUBT * self.least, _LITTLE)
+        if few is not None and few < len(values):
+            room = max(min(room, float(np.partition(self.reduced, few)[few])), _LITTLE)
         best: Numbers | None = None
         cheap = np.ones(len(values), dtype=bool)
         while True:
