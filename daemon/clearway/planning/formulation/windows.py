@@ -124,17 +124,6 @@ class Contest:
                 window = self._window(first, following - 1)
                 yield window if first >= first_step else replace(window, first_step=first_step)
 
-    def every_window(self) -> Window:
-        """All jobs that can be preempted for any deadline, in every way that they have then; no job ends."""
-        last_step = self.problem.last_step
-        ways = dict(self._always)
-        for rank, sometimes in self._sometimes.items():
-            in_time = [way for way in sometimes if way.order != _END and max(way.steps, way.ready_step) <= last_step]
-            if in_time:
-                ways[rank] = tuple(sorted(in_time, key=_BY_ORDER))
-        classes, partial, _ = changed(self._supply.classes, self._supply.partial, (), ways.keys())
-        return Window(0, last_step, self._supply.needed, 0, (), ways, classes, partial)
-
     def option(self, way: Way) -> Option:
         return self._options[way.number]
 
