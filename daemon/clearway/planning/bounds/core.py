@@ -26,8 +26,7 @@ from typing import Self
 import numpy as np
 
 from clearway.planning.bounds.relaxation import NEVER, Bound, Flags, Ints, Relaxation
-from clearway.planning.dp.node_time_tables import NodeTimeTables
-from clearway.planning.formulation.node_groups import Item, Pick, items_of
+from clearway.planning.dp.node_time_tables import Item, NodeTimeTables, items_of
 from clearway.planning.formulation.windows import Taken, Window
 
 TRIAL_JOBS = 24
@@ -238,17 +237,17 @@ class _Core:
 
         def left(index: int) -> Item:
             item = items[index]
-            if numbers[index] == len(item.picks):
+            if numbers[index] == len(item.ways):
                 return item
-            flags = alive[firsts[index] : firsts[index] + len(item.picks)]
-            return item._replace(picks=tuple(compress(item.picks, flags)))
+            flags = alive[firsts[index] : firsts[index] + len(item.ways)]
+            return item._replace(ways=tuple(compress(item.ways, flags)))
 
-        self._forced: list[Pick] = [left(index).picks[0] for index in np.flatnonzero(certain).tolist()]
-        self._freed = sum([pick.nodes for pick in self._forced])
-        self._late = late = sum([pick.steps for pick in self._forced])
+        forced = [left(index) for index in np.flatnonzero(certain).tolist()]
+        self._forced = Taken.of([item.ways[0] for item in forced], sum([item.nodes for item in forced]))
+        late = self._forced.steps
         self._part = replace(
             part,
-            missing=part.missing - self._freed,
+            missing=part.missing - self._forced.nodes,
             first_step=max(0, part.first_step - late),
             last_step=part.last_step - late,
         )
@@ -270,14 +269,14 @@ class _Core:
         return True
 
     def costs(self) -> Mapping[int, tuple[int, int, int]]:
-        late = self._late
+        forced, late = self._forced, self._forced.steps
         if self._tables is not None:
             return {step + late: (lost, steps + late, n) for step, (lost, steps, n) in self._tables.costs.items()}
-        cost = (sum(pick.lost for pick in self._forced), late, len(self._forced))
+        cost = (forced.lost, late, len(forced.ways))
         return {step + late: cost for step in self._part.deadlines}
 
     def answers(self) -> Mapping[int, Taken]:
+        forced, late = self._forced, self._forced.steps
         if self._tables is not None:
-            return {step + self._late: plan for step, plan in self._tables.answers().items()}
-        plan = Taken.of([pick.way for pick in self._forced], self._freed)
-        return {step + self._late: plan for step in self._part.deadlines}
+            return {step + late: plan for step, plan in self._tables.answers().items()}
+        return {step + late: forced for step in self._part.deadlines}

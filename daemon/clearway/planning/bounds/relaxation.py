@@ -40,7 +40,7 @@ from math import isqrt, log2
 import numpy as np
 import numpy.typing as npt
 
-from clearway.planning.formulation.node_groups import Item
+from clearway.planning.dp.node_time_tables import Item
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -87,14 +87,14 @@ class Relaxation:
 
     def __init__(self, items: Sequence[Item], missing: int, last_step: int) -> None:
         self.missing, self.last_step = missing, last_step
-        numbers = [len(item.picks) for item in items]
+        numbers = [len(item.ways) for item in items]
         self.owners: Ints = np.repeat(np.arange(len(items)), numbers)
         self.firsts: Ints = np.cumsum([0, *numbers[:-1]])
         self.nodes: Ints = np.minimum([item.nodes for item in items], missing)
-        self.steps: Ints = np.array([pick.steps for item in items for pick in item.picks])
+        self.steps: Ints = np.array([way.steps for item in items for way in item.ways])
         self.timed: Flags = self.steps > 0
         self.usable = False
-        all_lost = [pick.lost for item in items for pick in item.picks]  # which may exceed 64 bits
+        all_lost = [way.lost for item in items for way in item.ways]  # which may exceed 64 bits
         count, most_lost = len(items), max(all_lost)
         # All keys in one number where that fits; else lost work alone, which proves a little less, in units so small
         # that a price of a node can be precise.

@@ -1,9 +1,9 @@
 """The eviction problem, solved exactly: whole nodes by the CoSim paper's dynamic program, all else by one program.
 
 Model: single jobs, of each of which at most one way is taken. A way frees the job's nodes, takes s steps on the shared
-file system (checkpoints are written one after another) and loses work. See ``suffix_tables`` for the recurrence,
-``node_time_tables`` for the answer to every deadline and ``tie_walk`` for ties. Where jobs share nodes, parts of nodes
-are asked for, or checkpoints share the file system, it is the program of ``joint.program`` that decides.
+file system (checkpoints are written one after another) and loses work. See ``suffix_tables`` for the recurrence and
+``node_time_tables`` for the answer to every deadline and for ties. Where jobs share nodes, parts of nodes are asked
+for, or checkpoints share the file system, it is the program of ``joint.program`` that decides.
 
 Cost: O(N T K) per way in time; memory as ``suffix_tables`` says. Where that is much, ``bounds.core`` first proves which
 jobs are not in doubt, and N, T and K become those of the few that are. Tables over all jobs take one pass for each
@@ -24,10 +24,9 @@ from clearway.model.plan import Curve, CurvePoint
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import PlainPlanner, Seconds, unlimited
 from clearway.planning.bounds.core import Solved, solve_by_core
-from clearway.planning.dp.node_time_tables import NodeTimeTables
+from clearway.planning.dp.node_time_tables import NodeTimeTables, items_of
 from clearway.planning.dp.suffix_tables import TooMuchError
 from clearway.planning.formulation.narrowed import with_options
-from clearway.planning.formulation.node_groups import items_of
 from clearway.planning.formulation.shared_bandwidth import after_others, plan_rank
 from clearway.planning.formulation.windows import NOTHING, Contest, Taken, Window
 from clearway.planning.joint.one import OneRequest
