@@ -268,7 +268,10 @@ def _taken(
         cheapest = min(in_time, key=by_cost)
         left -= cheapest.steps - way.steps
         taken.append(cheapest)
-    return Taken.of(taken, window.freed_by(taken))
+    gone = {way.rank for way in taken}
+    freed = sum(nodes for jobs, nodes in window.classes.items() if jobs <= gone)
+    freed += sum(nodes for node, nodes in window.partial.items() if not any(node.missing_after(gone)))
+    return Taken.of(taken, freed)
 
 
 def _by_time(way: Way) -> tuple[int, ...]:

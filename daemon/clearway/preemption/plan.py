@@ -24,8 +24,8 @@ from clearway.model.plan import (
 from clearway.model.problem import Action, Candidate, EvictionProblem, Needs, Option
 from clearway.planning.base import Planner
 from clearway.planning.formulation.beyond_doubt import any_plan
-from clearway.planning.formulation.narrowed import with_options
 from clearway.planning.formulation.partial_nodes import could_serve
+from clearway.planning.formulation.shared_bandwidth import with_options
 from clearway.preemption.ask import ask_of
 from clearway.preemption.candidate_cache import Survey
 from clearway.preemption.explanation import without

@@ -26,8 +26,7 @@ from clearway.planning.base import PlainPlanner, Seconds, unlimited
 from clearway.planning.bounds.core import Solved, solve_by_core
 from clearway.planning.dp.node_time_tables import NodeTimeTables, items_of
 from clearway.planning.dp.suffix_tables import TooMuchError
-from clearway.planning.formulation.narrowed import with_options
-from clearway.planning.formulation.shared_bandwidth import after_others, plan_rank
+from clearway.planning.formulation.shared_bandwidth import after_others, plan_rank, with_options
 from clearway.planning.formulation.windows import NOTHING, Contest, Taken, Window
 from clearway.planning.joint.one import OneRequest
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE

@@ -78,13 +78,6 @@ class Window:
     def ended_ranks(self) -> set[int]:
         return {way.rank for way in self.ended}
 
-    def freed_by(self, preempted: Iterable[Way]) -> int:
-        """Nodes (by weight) that are free once these jobs have left, beside those of jobs that end by themselves."""
-        gone = {way.rank for way in preempted}
-        return sum(nodes for jobs, nodes in self.classes.items() if jobs <= gone) + sum(
-            nodes for node, nodes in self.partial.items() if not any(node.missing_after(gone))
-        )
-
 
 _END = ACTION_ORDER[Action.END]
 _BY_JOB_ID = attrgetter("job_id")

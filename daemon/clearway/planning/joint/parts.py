@@ -19,20 +19,18 @@ of the rows, whatever they are (weak duality), not taken from the solver.
 Plan: over the nodes that the program in parts uses, and for each phase ``SPARE`` more of each kind that cost little at
 its prices. Phases are solved in whole numbers (``reduced_cost``), the most pressing first; all but the last pay for a
 second of checkpoints what it is worth in the bound's program, so that none takes the time that later ones need more.
-Where not even parts make room for all, those are left out that the program in parts has least room for; later ones
-rather than earlier ones. Where time is up before there are prices, the plan goes without, over as many more nodes as
-are asked.
+Where not even parts make room for all, those are left out that it has least room for, later ones rather than earlier
+ones. Where time is up before there are prices, the plan goes without, over as many more nodes as are asked.
 
 Cost: time in the number of (kind, job, node) triples; HiGHS takes 0.1 to 0.5 s for a thousand shared nodes in parts,
-and about 0.1 s for each phase.
-
-Source of the rounding: V. Chvatal, Edmonds polytopes and a hierarchy of combinatorial problems, Discrete Mathematics 4
-(1973).
+and about 0.1 s for each phase. Source of the rounding: V. Chvatal, Edmonds polytopes and a hierarchy of combinatorial
+problems, Discrete Mathematics 4 (1973).
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from math import ceil, inf
 from typing import Any, NamedTuple, Self
 
@@ -41,14 +39,13 @@ import numpy as np
 from clearway.model.problem import Action, Candidate, Option
 from clearway.planning.joint.nodes import Demand, Given, JointNodes, NodeClass, allocated
 from clearway.planning.joint.reduced_cost import Cell, Rows, over_used, relaxed
-from clearway.planning.joint.requests import Allocation, Best, Request, alike, as_one, divisible, groups_of, handed_out
+from clearway.planning.joint.requests import Best, Request, as_one, divisible, ends_of, groups_of, handed_out
 
 SPARE = 24  # nodes of each kind and phase, beyond those that the program in parts uses
 FIRST_S = 0.5  # that the first phase has at least: to plan for one of its requests alone would take longer
 LATER_S = 0.1  # and each later one: most take a tenth of it, once the first has decided
 MOST_GROUPS = 16  # of all kinds together
 _TRIES = 3  # of leaving out requests for which there is no room
-
 GAP = 0.02  # of a phase: what the phases do to each other costs more
 ENOUGH = 0.1  # likewise, over the columns that parts use, or where time is up: more had better wait for the next cycle
 USED = 1e-6  # of a node: less is nothing
@@ -60,30 +57,22 @@ _MARGIN = 1e-11  # of all that is added up to a bound, which may nearly cancel o
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What all programs are made from; kinds of requests by their number."""
+    """What all programs are made from."""
 
-    kinds: Sequence[Request]
     classes: Sequence[NodeClass]
     jobs: Mapping[str, Candidate]
     ends_s: Mapping[str, float]
 
     @classmethod
     def of(cls, kinds: Sequence[Request]) -> Self:
-        jobs: dict[str, Candidate] = {}
+        jobs: dict[str, Candidate] = {}  # with the ways that they have for any of the kinds
         for candidates in {id(kind.problem.candidates): kind.problem.candidates for kind in kinds}.values():
             for job in candidates:
                 known = jobs.setdefault(job.job_id, job)
                 ways = {option.action: option for option in (*job.options, *known.options)}
                 jobs[job.job_id] = replace(known, options=tuple(ways.values()))
-        ends_s = {
-            job_id: min([each.ready_s for each in job.options if each.action is Action.END], default=inf)
-            for job_id, job in jobs.items()
-        }
-        return cls(kinds, JointNodes(kinds).classes, jobs, ends_s)
-
-    def kind_of(self, request: Request) -> int:
-        """The number of its kind."""
-        return next(number for number, kind in enumerate(self.kinds) if alike(kind, request))
+        ends_s = {job_id: end.ready_s for job_id, end in ends_of(kinds).items()}
+        return cls(JointNodes(kinds).classes, jobs, dict.fromkeys(jobs, inf) | ends_s)
 
     def ways(self, job_id: str, limit_s: float) -> list[Option]:
         """Those in time, but for its end."""
@@ -109,11 +98,8 @@ class Served:
     gone: dict[str, tuple[Option, int]] = field(default_factory=dict)  # jobs: the way, and the first group of the phase
     nodes: set[str] = field(default_factory=set)
     written_s: int = 0
-
-    def leave(self, ways: Mapping[str, Option], group: int) -> None:
-        """The jobs that leave for a phase that begins with this group."""
-        self.gone |= {job_id: (option, group) for job_id, option in ways.items()}
-        self.written_s += sum(ceil(option.checkpoint_s) for option in ways.values())
+    # by class and kind: the prices of its jobs when it was looked at, and its own
+    prices: dict[tuple[int, int], tuple[list[float], float]] = field(default_factory=dict)
 
 
 class PhaseProgram:
@@ -133,7 +119,12 @@ class PhaseProgram:
         self._asked, self._whole = asked, kept is not None
         self.cut_short = False  # by a limit, in ``solve``
         state = state or Served()
-        self._classes = _usable(world.classes, asked, state.nodes, kept)
+        able = [
+            (each, [name for name in each.names if name not in state.nodes and (kept is None or name in kept)])
+            for each in world.classes
+            if not asked.keys().isdisjoint(each.asks)
+        ]
+        self._classes = [(each, names) for each, names in able if names]
         holders = {job_id for each, _ in self._classes for job_id in each.jobs}
         self._gone = {each for each in holders if each in state.gone or world.ends_s[each] <= limit_s}
         self._ways: list[tuple[str, Option]] = [
@@ -148,11 +139,10 @@ class PhaseProgram:
         self._rows = Rows()
         self._seconds = np.array([ceil(option.checkpoint_s) for _, option in self._ways], dtype=float)
         self._add_rows(limit_s - state.written_s)
-        self._lost = np.zeros(len(self._upper))
-        self._lost[: len(self._ways)] = [option.lost_work_node_s for _, option in self._ways]
-        self._cost = self._lost.copy()
         less = [_LESS * (1 + option.return_node_s) for _, option in self._ways]
-        self._cost[: len(self._ways)] += np.array(less) + (_LESS + second_node_s) * self._seconds
+        self._lost, self._cost = np.zeros((2, len(self._upper)))
+        self._lost[: len(less)] = [option.lost_work_node_s for _, option in self._ways]
+        self._cost[: len(less)] = self._lost[: len(less)] + less + (_LESS + second_node_s) * self._seconds
 
     def _add_rows(self, seconds: float) -> None:
         taking = [(int(at), self._seconds[at]) for at in np.flatnonzero(self._seconds)]
@@ -202,9 +192,10 @@ class PhaseProgram:
 
     def _leave_for(self, demand: Demand, used: Cell) -> dict[str, Cell]:
         """How much of each job that holds something has to leave: all that is used, or a number of its own."""
-        staying = [(job_id, amounts) for job_id, amounts in demand.held if job_id not in self._gone]
         parts = {}
-        for job_id, amounts in staying:
+        for job_id, amounts in demand.held:
+            if job_id in self._gone:
+                continue
             needed = any(
                 sum(given[place] for other, given in demand.held if other != job_id) < short
                 for place, short in enumerate(demand.missing)
@@ -261,13 +252,13 @@ class PhaseProgram:
 
         if seconds_left() <= 0:
             return [0.0] * len(requests)
-        width, limits = len(self._upper), self._rows.most
+        width, limits, count = len(self._upper), self._rows.most, len(requests)
         row_of = {kind: len(limits) - len(self._asked) + number for number, kind in enumerate(self._asked)}
-        rows, count = [row_of[kind] for kind, _ in requests], len(requests)
+        rows = [row_of[kind] for kind, _ in requests]
         lacking = csr_array((-np.ones(count), (rows, np.arange(count))), shape=(len(limits), count))
         matrix = hstack([self._rows.matrix(width), lacking], format="csc")
         upper = np.array([*self._upper, *[float(nodes) for _, nodes in requests]])
-        cost = np.array([*[0.0] * width, *range(len(requests), 0, -1)], dtype=float)
+        cost = np.array([*[0.0] * width, *range(count, 0, -1)], dtype=float)
         found = _in_parts(cost, matrix, limits, upper, seconds_left())
         return [0.0] * len(requests) if found.status else found.x[width:].tolist()
 
@@ -285,10 +276,7 @@ class PhaseProgram:
         found = over_used(program, GAP, ENOUGH, seconds_left)
         found = found or relaxed(program, seconds_left()).solved(seconds_left, GAP)
         self.cut_short, values = found.cut_short, found.values
-        if values is None:
-            return None
-        costs = float(self._cost @ values)
-        if self.cut_short and costs - found.least > most_gap * costs:
+        if values is None or (self.cut_short and self._cost @ values - found.least > most_gap * (self._cost @ values)):
             return None
         left = [list(names) for _, names in self._classes]
         given = []
@@ -300,26 +288,12 @@ class PhaseProgram:
         return {self._ways[at][0]: self._ways[at][1] for at in np.flatnonzero(values[: len(self._ways)])}, given
 
 
-def _usable(
-    classes: Iterable[NodeClass], asked: Mapping[int, int], given: Collection[str], kept: Collection[str] | None
-) -> list[tuple[NodeClass, list[str]]]:
-    """The classes of which some nodes may still be given for what is asked, and these nodes."""
-    wanted = [each for each in classes if not asked.keys().isdisjoint(each.asks)]
-    left = [(each, [name for name in each.names if name not in given]) for each in wanted]
-    if kept is not None:
-        left = [(each, [name for name in names if name in kept]) for each, names in left]
-    return [(each, names) for each, names in left if names]
-
-
 def _in_parts(cost: Any, matrix: Any, limits: Any, upper: Any, limit_s: float) -> Any:
     from scipy.optimize import linprog  # noqa: PLC0415 - see ``reduced_cost``
 
     bounds = np.array([np.zeros(len(upper)), upper]).T
     limited = {"time_limit": max(_SHORTEST_S, limit_s)}
     return linprog(cost, matrix, limits, bounds=bounds, method="highs", options=limited)
-
-
-_Found = dict[tuple[int, int], tuple[list[float], float]]  # by class and kind: prices of its jobs, and its own
 
 
 def by_parts(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
@@ -336,10 +310,14 @@ def by_parts(requests: Sequence[Request], seconds_left: Callable[[], float]) -> 
     kind_of = {each.job_id: kind for kind, group in enumerate(alike_ones) for each in group}
     left = list(requests)
     for _ in range(_TRIES):
-        program = PhaseProgram(world, _asked(left, kind_of), int(max(each.problem.max_delay_s for each in left)))
+        asked: Counter[int] = Counter()
+        for each in left:
+            asked[kind_of[each.job_id]] += each.nodes
+        program = PhaseProgram(world, asked, max(each.problem.max_delay_s for each in left))
         priced = program.priced(lambda: seconds_left() / 2)
         if priced is not None:
-            return _phased(world, groups_of(left, max(2, MOST_GROUPS // len(kinds))), priced, seconds_left)
+            groups = groups_of(left, max(2, MOST_GROUPS // len(kinds)))
+            return _phased(world, groups, [kind_of[group[0].job_id] for group in groups], priced, seconds_left)
         missing = program.missing([(kind_of[each.job_id], each.nodes) for each in left], seconds_left)
         left = [each for each, nodes in zip(left, missing, strict=True) if nodes <= USED] if any(missing) else []
         if not left:
@@ -347,69 +325,43 @@ def by_parts(requests: Sequence[Request], seconds_left: Callable[[], float]) -> 
     return None
 
 
-def _asked(requests: Sequence[Request], kind_of: Mapping[str, int]) -> dict[int, int]:
-    """The nodes that are asked for, by kind."""
-    asked = dict.fromkeys(sorted({kind_of[each.job_id] for each in requests}), 0)
-    for each in requests:
-        asked[kind_of[each.job_id]] += each.nodes
-    return asked
-
-
 def _phased(
-    world: World, groups: Sequence[Sequence[Request]], priced: Priced, seconds_left: Callable[[], float]
+    world: World,
+    groups: Sequence[Sequence[Request]],
+    kinds: Sequence[int],
+    priced: Priced,
+    seconds_left: Callable[[], float],
 ) -> Best | None:
-    plan = _plan(world, groups, priced, seconds_left)
-    if plan is None:
-        return None
-    reached, later = groups[: len(plan)], groups[len(plan) :]
-    waiting = frozenset(each.job_id for group in later for each in group)
-    return Best(handed_out(plan, reached), False, 0.0 if later else priced.least_node_s, later=waiting)
-
-
-def _plan(
-    world: World, groups: Sequence[Sequence[Request]], priced: Priced, seconds_left: Callable[[], float]
-) -> tuple[Allocation, ...] | None:
     """What each group is given, one phase after another, as far as there is time; None where one finds nothing."""
     merged = [as_one(group) for group in groups]
     limits = [int(each.problem.max_delay_s) for each in merged]
-    kinds = [world.kind_of(each) for each in merged]
-    state = Served()
-    found_prices: _Found = {}
+    reached, state = len(groups), Served()
     given: list[Given] = []
-    for limit_s, members in _phases(limits):
-        asked = {kinds[number]: merged[number].nodes for number in members}
+    for limit_s, numbers in groupby(range(reached), limits.__getitem__):
+        number_of = {kinds[number]: number for number in numbers}
+        asked = {kind: merged[number].nodes for kind, number in number_of.items()}
+        prices = _prices(world, limit_s, priced, state)
+        most = SPARE if priced.used else SPARE + sum(asked.values())  # the same nodes may be the cheapest of all kinds
+        kept = priced.used.union(*[_cheapest(world, kind, prices, state)[:most] for kind in asked])
         second_node_s = priced.second_node_s if limit_s < limits[-1] else 0.0
-        kept = _kept(world, asked, priced, _prices(world, limit_s, priced, state), state, found_prices)
         program = PhaseProgram(world, asked, limit_s, state=state, kept=kept, second_node_s=second_node_s)
-        least_s, most_gap = (LATER_S, ENOUGH) if given else (FIRST_S, inf)
-        found = program.solve(_at_least(least_s, seconds_left), most_gap)
+        first = min(number_of.values())
+        found = program.solve(_at_least(LATER_S if given else FIRST_S, seconds_left), ENOUGH if given else inf)
         if found is None:
             if not given or not program.cut_short:
                 return None
-            merged = merged[: members[0]]  # in the next cycle the others may have more
+            reached = first  # in the next cycle the others may have more
             break
         leaving, nodes = found
-        state.leave(leaving, members[0])
-        number_of = {kinds[number]: number for number in reversed(members)}
+        state.gone |= {job_id: (option, first) for job_id, option in leaving.items()}
+        state.written_s += sum(ceil(option.checkpoint_s) for option in leaving.values())
         given += [Given(number_of[kind], names, of.asks[kind]) for kind, of, names in nodes]
         state.nodes.update(*[names for _, _, names in nodes])
-    return allocated(merged, limits[: len(merged)], given, state.gone)
-
-
-def _phases(limits: Sequence[int]) -> list[tuple[int, list[int]]]:
-    """Each delay and the numbers of the groups within it, the shortest first."""
-    members: dict[int, list[int]] = defaultdict(list)
-    for number, limit_s in enumerate(limits):
-        members[limit_s].append(number)
-    return sorted(members.items())
-
-
-def _kept(
-    world: World, asked: Mapping[int, int], priced: Priced, prices: Mapping[str, float], state: Served, known: _Found
-) -> frozenset[str]:
-    """The nodes that a phase may use."""
-    most = SPARE if priced.used else SPARE + sum(asked.values())  # the same nodes may be the cheapest of all kinds
-    return priced.used.union(*[_cheapest(world, kind, prices, state, known)[:most] for kind in asked])
+    plan = allocated(merged[:reached], limits[:reached], given, state.gone)
+    if plan is None:
+        return None
+    later = frozenset(each.job_id for group in groups[reached:] for each in group)
+    return Best(handed_out(plan, groups[:reached]), False, 0.0 if later else priced.least_node_s, later=later)
 
 
 def _at_least(least_s: float, seconds_left: Callable[[], float]) -> Callable[[], float]:
@@ -429,16 +381,16 @@ def _prices(world: World, limit_s: float, priced: Priced, state: Served) -> dict
     return prices
 
 
-def _cheapest(world: World, kind: int, prices: Mapping[str, float], state: Served, known: _Found) -> list[str]:
-    """The nodes for a request of this kind, the cheapest first; ``known`` is what was found in earlier phases."""
+def _cheapest(world: World, kind: int, prices: Mapping[str, float], state: Served) -> list[str]:
+    """The nodes for a request of this kind, the cheapest first."""
     found = []
     for number, each in enumerate(world.classes):
         if (demand := each.asks.get(kind)) is None:
             continue
         of_jobs = [prices[job_id] for job_id, _ in demand.held]
-        if (number, kind) not in known or known[number, kind][0] != of_jobs:
-            known[number, kind] = of_jobs, _price_of(demand, prices)
-        found.append((known[number, kind][1], each.names))
+        if (number, kind) not in state.prices or state.prices[number, kind][0] != of_jobs:
+            state.prices[number, kind] = of_jobs, _price_of(demand, prices)
+        found.append((state.prices[number, kind][1], each.names))
     return [name for _, names in sorted(found) for name in names if name not in state.nodes]
 
 
