@@ -10,26 +10,11 @@ first, then the rest. Jobs that end by themselves count as freed as ``windows`` 
 
 Such a rule never trades one job for another, so it may find no plan where there is one.
 
-slurm-default: what Slurm does by itself (preempt/qos, preempt/partition_prio). The jobs of the lowest priority (of
-their QoS or partition) go first, of these the smallest, and each is requeued. Then Slurm tries to do with fewer jobs:
-the job with which the urgent job fitted goes first, then the others, most nodes first. After two such repetitions
-(reorder_count=1) the jobs that were taken are preempted. Slurm spares a job that holds none of the nodes that the
-urgent job gets; which these are is not decided here. Source: Slurm's slurm.conf manual, PreemptType and
-PreemptParameters, and what Slurm 22.05 did (tests/slurm).
-
-youngest-first: Slurm with PreemptParameters=youngest_first. The time since the start is the only key.
-
-youngest-prune: what OpenPBS does (preempt_sort = min_time_since_start). The youngest go first until the urgent job
-fits, and a backward pass spares those without which it fits as well. A job is suspended, else checkpointed, else
-requeued: the default of its preempt_order, SCR.
-
-loss-per-node-prune: the density rule for knapsack problems. The jobs go first whose cheapest option in time loses least
-per node, then takes least time per node; a backward pass spares what is not needed. No scheduler does this: it is the
-strongest simple rule, which an exact planner must be compared with.
-
-ujfb: the UJFB paper's choice (section IV-B, ``selectJobs`` of its Algorithm 1). The job with the longest remaining run
-time (of its time limit; a job without one goes first) is suspended first; nothing is pruned. The backfilling before any
-preemption is the scheduler's: a planner is asked only when no nodes are free.
+Sources: of slurm-default and youngest-first the manual of slurm.conf, PreemptType and PreemptParameters, and what Slurm
+22.05 did (tests/slurm); of youngest-prune OpenPBS's preempt_sort = min_time_since_start and preempt_order SCR; of
+loss-per-node-prune the density rule for knapsack problems; of ujfb the UJFB paper, section IV-B, ``selectJobs`` of its
+Algorithm 1. Slurm spares a job that holds none of the nodes that the urgent job gets; which these are is not decided
+here.
 
 Cost: O(T N log N) time for T deadlines, O(N) memory.
 """

@@ -25,7 +25,7 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple, Self
 
 from clearway.model.plan import CurvePoint, PlannedAction
-from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem, Option
+from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem
 from clearway.planning.formulation.lost_units import fitting_losses
 from clearway.planning.formulation.partial_nodes import NodeClasses, PartialNodes, Supply, changed, supply_of
 
@@ -116,9 +116,6 @@ class Contest:
             if following > first_step:
                 window = self._window(first, following - 1)
                 yield window if first >= first_step else replace(window, first_step=first_step)
-
-    def option(self, way: Way) -> Option:
-        return self._options[way.number]
 
     def points(
         self, windows: Iterable[Window], plans: Callable[[Window], Callable[[int], Taken | None]]

@@ -279,21 +279,23 @@ class JointProgram:
 
     def soonest_s(self, seconds_left: Callable[[], float]) -> int | None:
         """When the nodes of the only request can be free at the earliest; None when they cannot, or without time."""
+        key = self._wait()
+        values = self._solve(key, seconds_left).values
+        return None if values is None else self._steps_s(float(key @ values) - _LITTLE)
+
+    def _wait(self) -> Numbers:
         if self._waits is None:
             raise ValueError("only one request has a soonest moment")
         key = np.zeros(self._width)
         key[self._waits] = 1.0
-        found = self._solve(key, seconds_left)
-        return None if found.values is None else self._steps_s(found.values[self._waits] - _LITTLE)
+        return key
 
     def without_preemption(self, seconds_left: Callable[[], float]) -> Best | None:
         """The soonest plan of the only request in which no job is preempted, as jobs end by themselves; None: none."""
         preempts = [c for c, way in enumerate(self._leave) if way.option.action is not Action.END]
-        if self._waits is None or len(preempts) == len(self._leave):
+        if len(preempts) == len(self._leave):
             return None
-        key = np.zeros(self._width)
-        key[self._waits] = 1.0
-        program, _ = self._program(key)
+        program, _ = self._program(self._wait())
         upper = program.upper.copy()
         upper[preempts] = 0.0
         found = relaxed(replace(program, upper=upper), seconds_left()).solved(seconds_left)
