@@ -268,10 +268,10 @@ def _taken(
         cheapest = min(in_time, key=by_cost)
         left -= cheapest.steps - way.steps
         taken.append(cheapest)
-    gone = {way.rank for way in taken}
-    freed = sum(nodes for jobs, nodes in window.classes.items() if jobs <= gone)
-    freed += sum(nodes for node, nodes in window.partial.items() if not any(node.missing_after(gone)))
-    return Taken.of(taken, freed)
+    count = NodeCount(window)
+    for way in taken:
+        count.leave(way.rank)
+    return Taken.of(taken, count.freed)
 
 
 def _by_time(way: Way) -> tuple[int, ...]:

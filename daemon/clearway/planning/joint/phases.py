@@ -18,8 +18,9 @@ phases take HiGHS 0.02 s.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -70,7 +71,8 @@ def by_phases(groups: Sequence[Sequence[Request]], seconds_left: Seconds) -> Bes
     if found is None or np.any(program.matrix @ found > program.most):  # HiGHS keeps to whole numbers nearly
         return None
     leaves = {ways[at].job.job_id: ways[at] for at in np.flatnonzero(found)}
-    longest, whole = _program(requests, [max(each.problem.max_delay_s for each in group) for group in groups])
+    delays = accumulate((max(each.problem.max_delay_s for each in group) for group in groups), max)
+    longest, whole = _program(requests, list(delays))
     lost = np.array([way.option.lost_work_node_s for way in longest])
     least = relaxed(replace(whole, cost=lost), inf).least
     given = _allocations(leaves, requests, shortest)
@@ -93,33 +95,40 @@ def _suited(requests: Sequence[Request]) -> bool:
 
 def _program(requests: Sequence[Request], limits: Sequence[int]) -> tuple[list[_Leaving], Program]:
     """The columns, and the program."""
-    jobs, phases = requests[0].problem.candidates, len(limits)
     missing: Numbers = np.cumsum([float(each.nodes) for each in requests]) - len(requests[0].free_nodes)
     ends = ends_of(requests[:1])
     ways: list[_Leaving] = []
-    for job in jobs:
-        end = ends.get(job.job_id)
-        last = next((phase for phase in range(phases) if end is not None and end.ready_s <= limits[phase]), phases)
+    for job in requests[0].problem.candidates:
+        end_s = ends[job.job_id].ready_s if job.job_id in ends else inf
+        last = sum(limit_s < end_s for limit_s in limits)  # they stand in the order of the phases
         missing[last:] -= job.nodes
-        for option in job.options:
-            if option.action is Action.END:
-                continue
-            soonest_s = max(ceil(option.checkpoint_s), option.ready_s)
-            in_time = [phase for phase in range(last) if soonest_s <= limits[phase]]
-            ways += [_Leaving(job, option, phase, last) for phase in (in_time if option.checkpoint_s else in_time[:1])]
+        ways += _ways(job, last, limits)
+    every = np.ones(len(ways))
+    rows = _rows(ways, missing, limits)
+    return ways, rows.program(np.array([way.cost for way in ways]), every, every > 0)
+
+
+def _rows(ways: Sequence[_Leaving], missing: Numbers, limits: Sequence[int]) -> Rows:
+    rows = Rows()
+    for phase, limit_s in enumerate(limits):
+        gone = [(at, way) for at, way in enumerate(ways) if way.phase <= phase]
+        rows.at_least([(at, float(way.job.nodes)) for at, way in gone if phase < way.last], float(missing[phase]))
+        rows.at_most([(at, float(way.seconds)) for at, way in gone if way.seconds], limit_s)
     of_job: dict[str, list[int]] = defaultdict(list)
     for column, way in enumerate(ways):
         of_job[way.job.job_id].append(column)
-    rows = Rows()
-    for phase, limit_s in enumerate(limits):
-        frees = [(at, float(way.job.nodes)) for at, way in enumerate(ways) if way.phase <= phase < way.last]
-        takes = [(at, float(way.seconds)) for at, way in enumerate(ways) if way.phase <= phase and way.seconds]
-        rows.at_least(frees, float(missing[phase]))
-        rows.at_most(takes, limit_s)
     for columns in of_job.values():
         rows.at_most([(column, 1.0) for column in columns], 1.0)
-    every = np.ones(len(ways))
-    return ways, rows.program(np.array([way.cost for way in ways]), every, every > 0)
+    return rows
+
+
+def _ways(job: Candidate, last: int, limits: Sequence[int]) -> Iterator[_Leaving]:
+    for option in job.options:
+        if option.action is not Action.END:
+            soonest_s = max(ceil(option.checkpoint_s), option.ready_s)
+            in_time = [phase for phase in range(last) if soonest_s <= limits[phase]]
+            for phase in in_time if option.checkpoint_s else in_time[:1]:
+                yield _Leaving(job, option, phase, last)
 
 
 def _allocations(

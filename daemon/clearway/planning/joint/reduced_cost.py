@@ -53,6 +53,10 @@ class Program:
     upper: Numbers
     whole: Flags
 
+    def costs(self, values: Numbers | None) -> float:
+        """Of a solution; infinite where there is none."""
+        return inf if values is None else float(self.cost @ values)
+
 
 class Rows:
     """Those of a matrix that is being made: each is a sum of coefficient x column, which is at most so much."""
@@ -116,17 +120,18 @@ class Relaxed:
         values = np.where(program.whole, np.round(self.values), self.values)
         if np.abs(self.values - values).max(initial=0.0) <= ROUNDED:
             return Found(self.least, values)
-        least, room = self.least, max(DOUBT * self.least, _LITTLE)
-        if few is not None and few < len(values):
-            room = max(min(room, float(np.partition(self.reduced, few)[few])), _LITTLE)
+        least, room = self.least, DOUBT * self.least
+        if few is not None:
+            room = min(room, float(np.sort(self.reduced)[:few].max()))
+        room = max(room, _LITTLE)
         best: Numbers | None = None
         cheap = np.ones(len(values), dtype=bool)
         while True:
             chosen = (self.reduced <= room) & cheap
             found = within(program, values, chosen, seconds_left, gap)
             least = max(least, min(self.least + room, found.least))
-            costs = inf if found.values is None else float(program.cost @ found.values)
-            if found.values is not None and (best is None or costs <= program.cost @ best):
+            costs = program.costs(found.values)
+            if costs <= program.costs(best):
                 best = found.values
             proven = costs * (1 - gap) <= least < inf or costs - self.least <= room
             if found.cut_short or room == inf or (proven and not _blurred(program, chosen, costs)):
