@@ -33,7 +33,7 @@ from clearway.model.orders import RollingDrain
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.problem import Action
 from clearway.model.report import CycleReport, Subject, Waiting
-from clearway.notify.outbox import Bell
+from clearway.notify.dispatch import Bell
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.held_back import after_planning
@@ -47,7 +47,7 @@ from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.releases import only_observed, refused
 from clearway.store.base import BACKEND, HALTED, PAUSED, Store
-from clearway.telemetry.cases import CaseKeeper
+from clearway.telemetry.report import CaseKeeper
 
 _DATABASE = "database"
 

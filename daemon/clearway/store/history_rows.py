@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Table, and_, delete, func, insert, select, update
 
-from clearway.estimates.run_times import RunKey, RunRecord
+from clearway.estimates.history import RunKey, RunRecord
 from clearway.model.records import CheckpointRecord, Key, RestartRecord
 from clearway.store.rows import record_from
 from clearway.store.tables import CHECKPOINT_HISTORY, RESTART_HISTORY, RUN_HISTORY

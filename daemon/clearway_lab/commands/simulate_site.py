@@ -12,11 +12,11 @@ from rich.console import Group
 from rich.text import Text
 
 from clearway import bootstrap
-from clearway.api.report_schemas import ReportView, report_view
+from clearway.api.report_schemas import ReportView
+from clearway.api.views import report_view
 from clearway.cli import render
 from clearway.cli.options import complain
-from clearway.cli.report import lines
-from clearway.cli.report_page import page
+from clearway.cli.report import lines, page
 from clearway.config.configuration import Config, load_config
 from clearway.estimates.history import HistoryKeeper
 from clearway.estimates.learning import History, Requeued
