@@ -49,15 +49,15 @@ Cost: that of ``eviction_dp``, and O(T N log N).
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import add, sub
 from types import MappingProxyType
 
 from clearway.model.plan import Curve, CurvePoint
 from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem
 from clearway.planning.base import PlainPlanner
 from clearway.planning.dp.eviction_dp import EvictionDP
-from clearway.planning.formulation.node_count import NodeCount
 from clearway.planning.formulation.windows import Contest, Taken, Way, Window
-from clearway.planning.priority_rule import by_cost, offered_ways
+from clearway.planning.rules import NodeCount, by_cost, offered_ways
 
 _KILL = ACTION_ORDER[Action.KILL]
 
@@ -127,9 +127,28 @@ class Backtracking(PlainPlanner):
         return Curve(self.name, contest.points(contest.windows(), lambda window: partial(_best, window)))
 
 
+class _Reach(NodeCount):
+    """With the nodes that are still ``reachable``: free if all jobs left that were not told to stay."""
+
+    def __init__(self, window: Window) -> None:
+        super().__init__(window)
+        self.reachable = sum([*window.classes.values(), *window.partial.values()])
+        self._lacking = [
+            tuple(short - sum(held) for short, held in zip(missing, zip(*by_job.values(), strict=True), strict=True))
+            for missing, by_job in self.classes
+        ]
+
+    def stay(self, rank: int) -> None:
+        self.reachable += self.moved(self._lacking, rank, add)
+
+    def stay_not(self, rank: int) -> None:
+        """Undoes ``stay``."""
+        self.reachable += self.moved(self._lacking, rank, sub)
+
+
 def _best(window: Window, deadline: int) -> Taken | None:
     """The best plan for one deadline; None where there is none."""
-    count = NodeCount(window)
+    count = _Reach(window)
     taken: list[Way] = []
     best: tuple[tuple[int, int, int], list[Way], int] | None = None
 
@@ -249,7 +268,10 @@ def _taken(
         cheapest = min(in_time, key=by_cost)
         left -= cheapest.steps - way.steps
         taken.append(cheapest)
-    return Taken.of(taken, window.freed_by(taken))
+    count = NodeCount(window)
+    for way in taken:
+        count.leave(way.rank)
+    return Taken.of(taken, count.freed)
 
 
 def _by_time(way: Way) -> tuple[int, ...]:

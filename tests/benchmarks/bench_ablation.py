@@ -84,13 +84,9 @@ NOTHING = Switch("(all there is)", {})
 
 WHOLE = (
     NOTHING,
-    Switch("bounds as a whole (core, stages, relaxation)", {f"{_DP}._by_bounds": _none}),
+    Switch("bounds as a whole (core, relaxation)", {f"{_DP}._by_bounds": _none}),
     Switch("bounds/relaxation: prices of a node and of a step", {f"{_BOUNDS}.relaxation.Relaxation.pair": _none}),
-    Switch("bounds/stages: deadlines in parts", {f"{_BOUNDS}.stages._PIECES": 1}),
-    Switch(
-        "bounds/stages: better prices",
-        {f"{_BOUNDS}.stages._REFINEMENTS": 0, f"{_BOUNDS}.stages._REFINEMENTS_OF_MANY": 0},
-    ),
+    Switch("bounds/core: deadlines in parts", {f"{_BOUNDS}.core._PARTS": 1}),
     Switch("bounds/core: larger trials", {f"{_BOUNDS}.core.FEW_CELLS": 10**18}),
     Switch("the choice between tables and bounds", {f"{_DP}.CORE_CELLS": 0}),
     Switch("formulation/windows: dominated ways", {f"{_PLANNING}.formulation.windows._undominated": _all_ways}),
@@ -111,10 +107,10 @@ SHARED = (
 CROWDS = (
     NOTHING,
     Switch("joint/phases", {f"{_SEVERAL}.by_phases": _none}),
-    Switch("joint/parts, parts_program", {f"{_SEVERAL}.by_parts": _none}),
+    Switch("joint/parts", {f"{_SEVERAL}.by_parts": _none}),
     Switch("joint/reduced_cost: columns that are used", {f"{_JOINT}.parts_program.over_used": _none}),
     Switch("joint/reduced_cost: columns in doubt", {f"{_JOINT}.reduced_cost.DOUBT": _ALL}),
-    Switch("joint/alike, in several", {f"{_SEVERAL}.groups_of": _each_alone}),
+    Switch("joint/requests: those that are alike as one, in several", {f"{_SEVERAL}.groups_of": _each_alone}),
     Switch("joint/program beside parts", {f"{_SEVERAL}.by_program": _none}),
     Switch("all of it: one program instead", {"tests.benchmarks.planner_under_test.plan_together": _by_program}),
 )

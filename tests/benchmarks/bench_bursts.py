@@ -20,8 +20,7 @@ import pytest
 
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.planning.joint.parts import by_parts
-from clearway.planning.joint.program import Best
-from clearway.planning.joint.requests import Request
+from clearway.planning.joint.requests import Best, Request
 from clearway.planning.joint.several import gap_of, plan_together
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.order import Examination

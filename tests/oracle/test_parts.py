@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from clearway.planning.joint import parts
-from clearway.planning.joint.parts import SPARE, by_parts
-from clearway.planning.joint.parts_program import PhaseProgram, Priced
+from clearway.planning.joint.parts import SPARE, PhaseProgram, Priced, by_parts
 from clearway.planning.joint.requests import Allocation, Request
 from clearway.planning.joint.several import by_program, plan_together
 from tests.benchmarks.shared import shared_problem

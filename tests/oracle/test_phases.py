@@ -10,9 +10,8 @@ import pytest
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.joint import several
-from clearway.planning.joint.alike import MOST_GROUPS, as_one, groups_of
 from clearway.planning.joint.phases import by_phases
-from clearway.planning.joint.requests import Request
+from clearway.planning.joint.requests import MOST_GROUPS, Request, as_one, groups_of
 from clearway.planning.joint.several import plan_together
 from tests.oracle.problems import TIMES
 from tests.oracle.test_several import check, cost_of, endless, everything

@@ -9,8 +9,7 @@ import pytest
 
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
-from clearway.planning.joint.program import Best
-from clearway.planning.joint.requests import Request
+from clearway.planning.joint.requests import Best, Request
 from clearway.planning.joint.several import plan_together
 from clearway.preemption import batch
 from clearway.simulation.jobs import Program

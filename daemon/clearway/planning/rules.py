@@ -1,38 +1,187 @@
-"""The rules of today's schedulers and of a paper, as one table: which job goes first, and how it goes.
+"""The rules of today's schedulers and of a paper: jobs leave in some order until enough nodes are free.
 
-A row holds the key by which jobs are sorted (the least goes first, ties by job_id), the actions that the rule prefers,
-and whether it spares jobs that turn out not to be needed. A job that offers none of the preferred actions leaves by its
-cheapest option that fits into the deadline; see ``priority_rule``.
+Model, once for each deadline: the jobs that can leave in time are sorted by the rule's key, ties by job_id. Each in
+turn leaves by one of its options for which there is time left, or is passed over when there is none: by the first
+action in ``prefer`` that it offers, else by the option that loses least, then takes least time. It ends when enough
+nodes are free. With ``prune`` a backward pass then spares, beginning with the job that was taken last, every job
+without which the others still free enough. A job that frees nothing is spared in any case. With ``again`` the search is
+repeated so often in another order: the job that was taken last first, then the others that were taken, most nodes
+first, then the rest. Jobs that end by themselves count as freed as ``windows`` says.
 
-slurm-default: what Slurm does by itself (preempt/qos, preempt/partition_prio). The jobs of the lowest priority (of
-their QoS or partition) go first, of these the smallest, and each is requeued. Then Slurm tries to do with fewer jobs:
-the job with which the urgent job fitted goes first, then the others, most nodes first. After two such repetitions
-(reorder_count=1) the jobs that were taken are preempted. Slurm spares a job that holds none of the nodes that the
-urgent job gets; which these are is not decided here. Source: Slurm's slurm.conf manual, PreemptType and
-PreemptParameters, and what Slurm 22.05 did (tests/slurm).
+Such a rule never trades one job for another, so it may find no plan where there is one.
 
-youngest-first: Slurm with PreemptParameters=youngest_first. The time since the start is the only key.
+Sources: of slurm-default and youngest-first the manual of slurm.conf, PreemptType and PreemptParameters, and what Slurm
+22.05 did (tests/slurm); of youngest-prune OpenPBS's preempt_sort = min_time_since_start and preempt_order SCR; of
+loss-per-node-prune the density rule for knapsack problems; of ujfb the UJFB paper, section IV-B, ``selectJobs`` of its
+Algorithm 1. Slurm spares a job that holds none of the nodes that the urgent job gets; which these are is not decided
+here.
 
-youngest-prune: what OpenPBS does (preempt_sort = min_time_since_start). The youngest go first until the urgent job
-fits, and a backward pass spares those without which it fits as well. A job is suspended, else checkpointed, else
-requeued: the default of its preempt_order, SCR.
-
-loss-per-node-prune: the density rule for knapsack problems. The jobs go first whose cheapest option in time loses least
-per node, then takes least time per node; a backward pass spares what is not needed. No scheduler does this: it is the
-strongest simple rule, which an exact planner must be compared with.
-
-ujfb: the UJFB paper's choice (section IV-B, ``selectJobs`` of its Algorithm 1). The job with the longest remaining run
-time (of its time limit; a job without one goes first) is suspended first; nothing is pruned. The backfilling before any
-preemption is the scheduler's: a planner is asked only when no nodes are free.
+Cost: O(T N log N) time for T deadlines, O(N) memory.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import inf
+from operator import add, sub
 
-from clearway.model.problem import Action, Candidate
-from clearway.planning.formulation.windows import Way
-from clearway.planning.priority_rule import Rule, by_cost
+from clearway.model.plan import Curve
+from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem
+from clearway.planning.base import PlainPlanner
+from clearway.planning.formulation.partial_nodes import Vector
+from clearway.planning.formulation.windows import Contest, Taken, Way, Window
+
+Key = Callable[[Candidate, Sequence[Way]], float | tuple[float, ...]]  # of a job and its options: the least goes first
+
+
+class NodeCount:
+    """The nodes that are ``freed`` by the jobs that have left: a class is free once they gave back what is missing."""
+
+    def __init__(self, window: Window) -> None:
+        self._nodes = [*window.classes.values(), *window.partial.values()]
+        whole = [((len(jobs),), dict.fromkeys(jobs, (1,))) for jobs in window.classes]
+        self.classes: list[tuple[Vector, Mapping[int, Vector]]] = [
+            *whole,
+            *[(node.missing, dict(node.held)) for node in window.partial],
+        ]
+        self._held_by: dict[int, list[tuple[int, Vector]]] = defaultdict(list)
+        for number, (_, held) in enumerate(self.classes):
+            for rank, amounts in held.items():
+                self._held_by[rank].append((number, amounts))
+        self.jobs = sorted(self._held_by)
+        self.begin()
+
+    def begin(self) -> None:
+        """No job has left."""
+        self.freed = 0
+        self._missing = [missing for missing, _ in self.classes]  # less what was given back: 0 or less where it is free
+
+    def leave(self, rank: int) -> None:
+        self.freed += self.moved(self._missing, rank, sub)
+
+    def leave_not(self, rank: int) -> None:
+        """Undoes ``leave``."""
+        self.freed += self.moved(self._missing, rank, add)
+
+    def frees(self, rank: int) -> bool:
+        """Whether any node is free because this job, maybe among others, has left."""
+        return any(max(self._missing[index]) <= 0 for index, _ in self._held_by[rank])
+
+    def moved(self, short: list[Vector], rank: int, change: Callable[[int, int], int]) -> int:
+        """What the job holds changes what its classes are short of; how many nodes more are short of nothing then."""
+        more = 0
+        for index, amounts in self._held_by[rank]:
+            before = short[index]
+            short[index] = after = tuple(map(change, before, amounts))
+            free = max(after) <= 0
+            if free is not (max(before) <= 0):
+                more += self._nodes[index] if free else -self._nodes[index]
+        return more
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(PlainPlanner):
+    """A planner: which job goes first, and how a job goes."""
+
+    name: str
+    key: Key
+    prefer: tuple[Action, ...] = ()
+    prune: bool = False
+    again: int = 0
+
+    def solve_plain(self, problem: EvictionProblem) -> Curve:
+        contest = Contest(problem)
+
+        def plans(window: Window) -> Callable[[int], Taken | None]:
+            return partial(self._take, contest, window, NodeCount(window), offered_ways(contest, window))
+
+        return Curve(self.name, contest.points(contest.windows(), plans), exact=False)
+
+    def _take(
+        self, contest: Contest, window: Window, count: NodeCount, offered: Mapping[int, Sequence[Way]], deadline: int
+    ) -> Taken | None:
+        """None where it finds no plan."""
+        count.begin()
+        in_time = {rank: [way for way in offered[rank] if way.steps <= deadline] for rank in count.jobs}
+        keys = {rank: self.key(contest.candidates[rank], ways) for rank, ways in in_time.items() if ways}
+        order = sorted(keys, key=lambda rank: (keys[rank], rank))
+
+        search = _Search(window.missing, deadline, count, in_time, self._preference)
+        taken = search.until_enough(order)
+        for _ in range(self.again if search.enough else 0):
+            if len(taken) < 2:
+                break
+            order = _reordered(order, taken, contest)
+            for way in taken:
+                count.leave_not(way.rank)
+            taken = search.until_enough(order)
+        if not search.enough:
+            return None
+        if self.prune:
+            search.prune(taken)
+        return Taken.of([way for way in taken if count.frees(way.rank)], count.freed)
+
+    def _preference(self, way: Way) -> tuple[int, ...]:
+        wanted = [ACTION_ORDER[action] for action in self.prefer]
+        place = wanted.index(way.order) if way.order in wanted else len(wanted)
+        return (place, *by_cost(way))
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Of enough nodes for one deadline; ``count`` is told of every job that leaves."""
+
+    missing: int
+    deadline: int
+    count: NodeCount
+    in_time: Mapping[int, Sequence[Way]]
+    preference: Callable[[Way], tuple[int, ...]]
+
+    @property
+    def enough(self) -> bool:
+        return self.count.freed >= self.missing
+
+    def until_enough(self, order: Sequence[int]) -> list[Way]:
+        """The ways of the jobs that leave."""
+        taken: list[Way] = []
+        left = self.deadline
+        for rank in order:
+            if self.enough:
+                break
+            ways = [way for way in self.in_time[rank] if way.steps <= left]
+            if ways:
+                taken.append(min(ways, key=self.preference))
+                left -= taken[-1].steps
+                self.count.leave(rank)
+        return taken
+
+    def prune(self, taken: list[Way]) -> None:
+        """Spares the jobs without which the others free enough, the last one first."""
+        for way in reversed(taken):
+            self.count.leave_not(way.rank)
+            if self.enough:
+                taken.remove(way)
+            else:
+                self.count.leave(way.rank)
+
+
+def _reordered(order: Sequence[int], taken: Sequence[Way], contest: Contest) -> list[int]:
+    """The job that was taken last, the others that were taken, most nodes first, and the rest."""
+    *others, last = [way.rank for way in taken]
+    others.sort(key=lambda rank: -contest.candidates[rank].nodes)
+    return [last, *others, *[rank for rank in order if rank != last and rank not in others]]
+
+
+def by_cost(way: Way) -> tuple[int, int, int, int]:
+    """The order of a job's options, the cheapest first."""
+    return (way.lost, way.steps, way.order, way.ready_step)
+
+
+def offered_ways(contest: Contest, window: Window) -> Mapping[int, Sequence[Way]]:
+    """Every option of the jobs that can be preempted within a window, dominated ones too: rules have their habits."""
+    return {rank: [way for way in contest.ways[rank] if way.ready_step <= window.first_step] for rank in window.ways}
+
 
 _REPETITIONS = 2  # of Slurm's search
 _PBS_ORDER = (Action.SUSPEND, Action.SYS_CHECKPOINT, Action.APP_CHECKPOINT, Action.KILL)

@@ -23,8 +23,7 @@ from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, Planned
 from clearway.model.problem import Action, EvictionProblem
 from clearway.planning.base import Planner
 from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another
-from clearway.planning.joint.program import Best
-from clearway.planning.joint.requests import Allocation, Request
+from clearway.planning.joint.requests import Allocation, Best, Request
 from clearway.planning.joint.several import gap_of, plan_together
 from clearway.preemption.candidates import Survey
 from clearway.preemption.node_needs import takes_parts

@@ -24,8 +24,8 @@ from clearway.model.plan import (
 from clearway.model.problem import Action, Candidate, EvictionProblem, Needs, Option
 from clearway.planning.base import Planner
 from clearway.planning.formulation.beyond_doubt import any_plan
-from clearway.planning.formulation.narrowed import with_options
 from clearway.planning.formulation.partial_nodes import could_serve
+from clearway.planning.formulation.shared_bandwidth import with_options
 from clearway.preemption.candidates import Survey
 from clearway.preemption.explanation import without
 from clearway.preemption.node_needs import node_of, placement_nodes, takes_parts

@@ -8,8 +8,7 @@ from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.model.plan import Curve, CurvePoint, Plan, Preemptor
 from clearway.model.problem import Action, Option
-from clearway.planning.formulation.narrowed import with_options
-from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another
+from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another, with_options
 from clearway.planning.joint.requests import Allocation
 from clearway.preemption.batch import plans_of, requests_of
 from clearway.preemption.candidates import Survey

@@ -1,152 +1,184 @@
-"""The few jobs about which a deadline's optimal plan is in doubt, found and proven by the bounds of ``relaxation``.
+"""The few jobs about which an optimal plan is in doubt, found and proven by the bounds of ``relaxation``.
 
 Model: a job all of whose picks are worse than a known plan is out; a job that can neither stay nor leave but in one way
-that takes no time is certain; the others are the core. See ``search`` for the method. The tables of a trial are the
-answer when its core holds every pick that may be optimal; else the tables over exactly these picks are.
+that takes no time is certain; the others are the core. Only what is strictly worse goes, so that ties are decided among
+all plans that are equally good. A plan for an earlier deadline, less the jobs that have ended since, is a plan for
+every later one.
 
-Cost: tables over a core that in practice has some dozens of jobs, be there a thousand or five thousand. A core whose
-tables stay larger than ``MOST_CELLS`` is not solved.
+Method, for some deadlines in a row at once (prices differ little between them):
+1. A trial over the jobs that are in doubt the most gives a valid plan for each deadline.
+2. The cost of these plans, or of the plan for an earlier deadline, decides which picks may be in an optimal plan.
+3. While these are many more than those of the trial, the trial grows to twice its size: better plans prove more.
+4. The tables of the trial are the answer where its core holds all of these, else the tables over exactly these picks
+   are. What stays unproven, because these would be larger than ``MOST_CELLS``, has a gap to the bound on lost work.
+
+Cost: one or two dozen prices at O(T^2 log T + N) for each window, and tables over a core that in practice has some
+dozens of jobs, be there a thousand or five thousand.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import compress
+from math import isqrt
 from typing import Self
 
 import numpy as np
 
-from clearway.planning.bounds.relaxation import NEVER, Bound, Flags, Ints, PairBound, Relaxation
-from clearway.planning.bounds.search import Doubt
-from clearway.planning.dp.node_time_tables import NodeTimeTables
-from clearway.planning.formulation.node_groups import Item, Pick
+from clearway.planning.bounds.relaxation import NEVER, Bound, Flags, Ints, Relaxation
+from clearway.planning.dp.node_time_tables import Item, NodeTimeTables, items_of
 from clearway.planning.formulation.windows import Taken, Window
 
 TRIAL_JOBS = 24
 MOST_CELLS = 2_000_000_000  # of all tables of a core together; about ten seconds of work
-FEW_CELLS = 4_000_000  # not worth a larger trial core
+FEW_CELLS = 4_000_000  # not worth a larger trial
+_PARTS = 18  # of all deadlines, between which what is in doubt may change; and one for each window at least
+_PRICE_BITS = 7  # so precise is a price: once nothing is lost, prices are thousands of times lower
 
 
-class _Core:
-    """What is in doubt, what is certain, and the tables over it."""
+@dataclass(slots=True)
+class Solved:
+    """Plans by deadline, and how far from the optimum they may be at most; 0 when they are proven."""
 
-    def __init__(self, items: Sequence[Item], relaxation: Relaxation, part: Window, picks: Flags, stay: Flags) -> None:
-        picks = picks & (relaxation.steps <= part.last_step)
-        self.picks, self.stay = picks, stay
-        owners = relaxation.owners
-        numbers = np.bincount(owners[picks], minlength=len(items))
-        certain = (numbers == 1) & ~stay
-        alive, firsts = picks.tolist(), relaxation.firsts.tolist()
+    answers: dict[int, Taken] = field(default_factory=dict)
+    proven: bool = True
+    gap: float = 0.0
+    known: Taken | None = None  # the best plan so far: it serves every later deadline
 
-        def left(index: int) -> Item:
-            item = items[index]
-            if numbers[index] == len(item.picks):
-                return item
-            flags = alive[firsts[index] : firsts[index] + len(item.picks)]
-            return item._replace(picks=tuple(compress(item.picks, flags)))
+    def forget(self, ended: set[int], nodes: Mapping[int, int]) -> None:
+        """The best plan goes on without jobs that end by themselves: it frees all else, and costs no more."""
+        if self.known is not None:
+            left = [way for way in self.known.ways if way.rank not in ended]
+            gone = sum(nodes[way.rank] for way in self.known.ways if way.rank in ended)
+            self.known = Taken.of(left, self.known.nodes - gone)
 
-        self.forced: list[Pick] = [left(index).picks[0] for index in np.flatnonzero(certain).tolist()]
-        self._freed = sum([pick.nodes for pick in self.forced])
-        self._late = late = sum([pick.steps for pick in self.forced])
-        self._part = replace(
-            part,
-            missing=part.missing - self._freed,
-            first_step=max(0, part.first_step - late),
-            last_step=part.last_step - late,
-        )
-        needed = np.flatnonzero((numbers > 0) & ~certain) if self._part.missing > 0 else ()
-        self.items: list[Item] = [left(index) for index in map(int, needed)]
-        self._tables: NodeTimeTables | None = None
-        self.cells = len(self.items) * max(0, self._part.last_step + 1) * max(0, self._part.missing)
-
-    def holds(self, other: Self) -> bool:
-        return not (np.any(other.picks & ~self.picks) or np.any(other.stay & ~self.stay))
-
-    def solve(self) -> bool:
-        """Whether there are tables, or none are needed."""
-        if self._part.last_step < 0:
-            return False
-        if self._part.missing <= 0:
-            return True
-        if sum([item.picks[0].nodes for item in self.items]) < self._part.missing or self.cells > MOST_CELLS:
-            return False
-        self._tables = NodeTimeTables(self.items, [self._part], self.forced)
+    def add(self, doubt: "_Doubt", plans: Mapping[int, Taken], *, proven: bool) -> bool:
+        """Adds the plans for some deadlines; whether each of them has one."""
+        self.proven = self.proven and proven
+        for step in doubt.deadlines.tolist():
+            plan = plans.get(step)
+            if plan is not None and (self.known is None or doubt.cost(plan) <= doubt.cost(self.known)):
+                self.known = plan
+            if self.known is None:
+                return False
+            self.answers[step] = self.known
+            if not proven and self.known.lost:
+                needless = self.known.lost - max(0, doubt.least_lost(step))
+                self.gap = max(self.gap, needless / self.known.lost)
         return True
 
-    def costs(self) -> Mapping[int, tuple[int, int, int]]:
-        late = self._late
-        if self._tables is not None:
-            return {step + late: (lost, steps + late, n) for step, (lost, steps, n) in self._tables.costs.items()}
-        cost = (sum(pick.lost for pick in self.forced), late, len(self.forced))
-        return {step + late: cost for step in self._part.deadlines}
 
-    def answers(self) -> Mapping[int, Taken]:
-        if self._tables is not None:
-            return {step + self._late: plan for step, plan in self._tables.answers().items()}
-        plan = Taken.of([pick.way for pick in self.forced], self._freed)
-        return {step + self._late: plan for step in self._part.deadlines}
+def solve_by_core(windows: Sequence[Window]) -> Solved | None:
+    """Windows that miss nodes; None where bounds do not help and the tables must hold everything."""
+    solved = Solved()
+    nodes: dict[int, int] = {}
+    tried: list[float] = []  # prices of the window before, as lost work for a node; and the best of them
+    best: list[float] = []
+    parts_of_step = _PARTS / sum(len(window.deadlines) for window in windows)
+    for window in windows:
+        items = items_of(window)
+        if not items:
+            continue
+        nodes |= {item.rank: item.nodes for item in items}
+        relaxation = Relaxation(items, window.missing, window.last_step)
+        if not relaxation.usable:
+            return None
+        feasible = relaxation.feasible()
+        deadlines = np.array([step for step in window.deadlines if feasible[step]])
+        if not len(deadlines):
+            continue
+        by_price, best_prices = _bounds(relaxation, deadlines, tried, best)
+        tried, best = ([price / relaxation.per_lost for price in some] for some in (by_price, best_prices))
+        solved.forget(window.ended_ranks, nodes)
+        parts = min(len(deadlines), max(1, round(parts_of_step * len(deadlines))))
+        for steps in np.array_split(deadlines, parts):  # in a row: with more time as many nodes can be freed
+            part = replace(window, first_step=int(steps[0]), last_step=int(steps[-1]))
+            doubt = _Doubt(relaxation, items, part, list(by_price.values()), solved.known)
+            plans, proven = doubt.plans()
+            if not solved.add(doubt, plans, proven=proven):
+                return None
+    return solved
 
 
-class JobDoubt(Doubt):
-    """The jobs in doubt: the core for some deadlines."""
+def _bounds(
+    relaxation: Relaxation, deadlines: Ints, known: Sequence[float], good: Sequence[float]
+) -> tuple[dict[int, Bound], list[int]]:
+    """By price; and about the best prices for three of the deadlines, searched from those that are known to be good.
+
+    What is proven is concave in the price: one that proves more than those beside it is the best but for the distance
+    to them.
+    """
+    some = deadlines[[0, len(deadlines) // 2, -1]]
+    low, high = sorted(relaxation.prices)
+    near = {round(price * relaxation.per_lost) for price in good} or {low, isqrt((low + 1) * (high + 1)), high}
+    order = sorted({low, high, *near, *[round(price * relaxation.per_lost) for price in known]})
+    by_price: dict[int, Bound] = {}
+    best: list[int] = []
+    while near:
+        by_price |= {price: relaxation.bound(price) for price in near}
+        tried = sorted(by_price)
+        proven = np.array([by_price[price].least[some] for price in tried])
+        best = [tried[place] for place in np.unique(proven.argmax(axis=0)).tolist()]
+        near = set()
+        for price in best:
+            place = bisect_left(order, price)
+            beside = set(order[max(0, place - 1) : place + 2])
+            if beside <= by_price.keys():
+                apart = [other for other in beside if abs(price - other) > max(price, other) >> _PRICE_BITS]
+                beside = {isqrt((price + 1) * (other + 1)) for other in apart}
+            near |= beside - by_price.keys()
+        order = sorted({*order, *near})
+    return by_price, best
+
+
+class _Doubt:
+    """What is in doubt about some deadlines in a row; with the best plan that is known for all of them."""
 
     def __init__(
         self, relaxation: Relaxation, items: Sequence[Item], part: Window, bounds: Sequence[Bound], known: Taken | None
     ) -> None:
-        deadlines = np.array(part.deadlines)
-        self.deadlines, self.first_size = deadlines, TRIAL_JOBS
+        self.deadlines: Ints = np.array(part.deadlines)
         self._relaxation, self._items, self._part, self._bounds = relaxation, items, part, bounds
         self._pair = relaxation.pair(part.last_step) if relaxation.timed.any() else None
-        best = np.array([bound.least[deadlines] for bound in bounds]).argmax(axis=0)
-        self._parts = [(np.flatnonzero(best == index), bounds[index]) for index in np.unique(best)]
-        self._stay: Ints = np.min([bound.stay for _, bound in self._parts], axis=0)
-        self._reduced: Ints = np.min(
-            [bound.reduced(deadlines[places], relaxation.steps) for places, bound in self._parts], axis=0
-        )
-        self._known_costs: Ints = np.full(len(deadlines), NEVER if known is None else self.cost(known))
-        self._best: _Core | None = None
-        self._left: _Core | None = None
+        best = np.array([bound.least[self.deadlines] for bound in bounds]).argmax(axis=0)
+        self._best = [(np.flatnonzero(best == index), bounds[index]) for index in np.unique(best)]
+        self._costs: Ints = np.full(len(self.deadlines), NEVER if known is None else self.cost(known))
 
-    def trial(self, size: int) -> bool:
-        trial = self._core(*self._trial(size))
-        if trial.solve():
-            self._best = trial
-            self._known_costs = np.minimum(self._known_costs, self._costs(trial))
-        self._left = left = self._core(*self._alive(self._known_costs))
-        if self._best is trial and trial.holds(left):
-            self._left = None
-            return False
-        return left.cells > max(FEW_CELLS, 2 * trial.cells) and size < len(self._items)
-
-    def prove(self) -> Iterator[tuple[Ints, Mapping[int, Taken], bool]]:
-        """Nothing where the tables of every core are too large."""
-        if self._left is not None and self._left.solve():
-            yield self.deadlines, self._left.answers(), True
-        elif self._best is not None:
-            yield self.deadlines, self._best.answers(), self._left is None
+    def plans(self) -> tuple[Mapping[int, Taken], bool]:
+        """The best plans by deadline, and whether they are proven; none where all tables are too large."""
+        rel, size, best = self._relaxation, TRIAL_JOBS, None
+        while True:
+            trial = _Core(self._items, rel, self._part, *self._trial(size))
+            if trial.solve():
+                best, found = trial, trial.costs()
+                costs = [rel.cost(*found[step]) if step in found else NEVER for step in self.deadlines.tolist()]
+                self._costs = np.minimum(self._costs, costs)
+            left = _Core(self._items, rel, self._part, *self._alive())
+            if best is trial and trial.holds(left):
+                return trial.answers(), True
+            if left.cells <= max(FEW_CELLS, 2 * trial.cells) or size >= len(self._items):
+                break
+            size *= 2
+        if left.solve():
+            return left.answers(), True
+        return ({} if best is None else best.answers()), False
 
     def cost(self, plan: Taken) -> int:
+        """All keys in one number."""
         return self._relaxation.cost(plan.lost, plan.steps, len(plan.ways))
 
     def least_lost(self, deadline: int) -> int:
+        """No plan for this deadline loses less."""
         return max(int(bound.least[deadline]) for bound in self._bounds) // self._relaxation.per_lost
-
-    def _core(self, picks: Flags, stay: Flags) -> _Core:
-        return _Core(self._items, self._relaxation, self._part, picks, stay)
-
-    def _costs(self, core: _Core) -> Ints:
-        found = core.costs()
-        return np.array(
-            [self._relaxation.cost(*found[step]) if step in found else NEVER for step in self.deadlines.tolist()]
-        )
 
     def _trial(self, size: int) -> tuple[Flags, Flags]:
         """The picks of, and whether may stay, the jobs in doubt the most; every other job as the bounds prefer it."""
         pair, last = self._pair, int(self.deadlines[-1])
-        if pair is not None and pair.least[last] >= max(int(bound.least[last]) for _, bound in self._parts):
+        if pair is not None and pair.least[last] >= max(int(bound.least[last]) for _, bound in self._best):
             return self._trial_at(pair, size)
         return self._trial_in_time(size)
 
-    def _trial_at(self, pair: PairBound, size: int) -> tuple[Flags, Flags]:
+    def _trial_at(self, pair: Bound, size: int) -> tuple[Flags, Flags]:
         """By the prices of a node and of a step: a job is in doubt as its second best choice is nearly as good."""
         rel = self._relaxation
         least = np.minimum.reduceat(pair.surplus, rel.firsts)
@@ -154,7 +186,7 @@ class JobDoubt(Doubt):
         best = best[np.unique(rel.owners[best], return_index=True)[1]]
         others = pair.surplus.copy()
         others[best] = NEVER
-        second = np.maximum(np.minimum(np.minimum.reduceat(others, rel.firsts), NEVER), 0)
+        second = np.minimum(np.minimum.reduceat(others, rel.firsts), NEVER)
         second = np.where(least < pair.stay, np.minimum(second, pair.stay), least)
         doubt: Flags = np.zeros(len(self._items), dtype=bool)
         doubt[np.argsort(second, kind="stable")[:size]] = True
@@ -165,28 +197,86 @@ class JobDoubt(Doubt):
     def _trial_in_time(self, size: int) -> tuple[Flags, Flags]:
         """By the price of a node alone."""
         rel = self._relaxation
-        killed = np.minimum.reduceat(np.where(rel.timed, NEVER, self._reduced), rel.firsts)
+        stay = np.min([bound.stay for _, bound in self._best], axis=0)
+        reduced = np.min([bound.reduced(self.deadlines[at], rel.steps) for at, bound in self._best], axis=0)
+        killed = np.minimum.reduceat(np.where(rel.timed, NEVER, reduced), rel.firsts)
         doubt: Flags = np.zeros(len(self._items), dtype=bool)
-        doubt[np.argsort(np.maximum(killed, self._stay), kind="stable")[:size]] = True
+        doubt[np.argsort(np.maximum(killed, stay), kind="stable")[:size]] = True
         timed = np.flatnonzero(rel.timed)
-        picks: Flags = np.zeros(len(rel.owners), dtype=bool)
-        taken = int(np.count_nonzero(self._reduced[timed] <= 0))
-        picks[timed[np.argsort(self._reduced[timed], kind="stable")[: max(taken, size) + size // 2]]] = True
-        picks |= ~rel.timed & (doubt | (killed <= self._stay))[rel.owners]
-        return picks, doubt | (self._stay <= killed)
+        picks: Flags = ~rel.timed & (doubt | (killed <= stay))[rel.owners]
+        taken = int(np.count_nonzero(reduced[timed] <= 0))
+        picks[timed[np.argsort(reduced[timed], kind="stable")[: max(taken, size) + size // 2]]] = True
+        return picks, doubt | (stay <= killed)
 
-    def _alive(self, costs: Ints) -> tuple[Flags, Flags]:
+    def _alive(self) -> tuple[Flags, Flags]:
         """The picks that an optimal plan may hold, and the jobs that it may spare."""
         rel = self._relaxation
         picks: Flags = np.zeros(len(rel.owners), dtype=bool)
         stay: Flags = np.zeros(len(self._items), dtype=bool)
-        for places, bound in self._parts:
-            room = costs[places] - bound.least[self.deadlines[places]]
+        for places, bound in self._best:
+            room = self._costs[places] - bound.least[self.deadlines[places]]
             stay |= bound.stay <= room.max()
             picks |= ~rel.timed & (bound.surplus <= room.max())
             picks |= rel.timed & bound.within(self.deadlines[places], rel.steps, room)
         if self._pair is not None:
-            most = int((costs - self._pair.least[self.deadlines]).max())
+            most = int((self._costs - self._pair.least[self.deadlines]).max())
             stay &= self._pair.stay <= most
             picks &= self._pair.surplus <= most
         return picks, stay
+
+
+class _Core:
+    """What is in doubt, what is certain, and the tables over it."""
+
+    def __init__(self, items: Sequence[Item], relaxation: Relaxation, part: Window, picks: Flags, stay: Flags) -> None:
+        picks = picks & (relaxation.steps <= part.last_step)
+        self._picks, self._stay = picks, stay
+        numbers = np.add.reduceat(picks, relaxation.firsts, dtype=int)
+        certain = (numbers == 1) & ~stay
+        alive, firsts = picks.tolist(), relaxation.firsts.tolist()
+
+        def left(index: int) -> Item:
+            item = items[index]
+            if numbers[index] == len(item.ways):
+                return item
+            flags = alive[firsts[index] : firsts[index] + len(item.ways)]
+            return item._replace(ways=tuple(compress(item.ways, flags)))
+
+        forced = [left(index) for index in np.flatnonzero(certain).tolist()]
+        self._forced = Taken.of([item.ways[0] for item in forced], sum([item.nodes for item in forced]))
+        late = self._forced.steps
+        self._part = replace(
+            part,
+            missing=part.missing - self._forced.nodes,
+            first_step=max(0, part.first_step - late),
+            last_step=part.last_step - late,
+        )
+        needed = np.flatnonzero((numbers > 0) & ~certain) if self._part.missing > 0 else ()
+        self._items: list[Item] = [left(index) for index in map(int, needed)]
+        self._tables: NodeTimeTables | None = None
+        self.cells = len(self._items) * max(0, self._part.last_step + 1) * max(0, self._part.missing)
+
+    def holds(self, other: Self) -> bool:
+        return not (np.any(other._picks & ~self._picks) or np.any(other._stay & ~self._stay))
+
+    def solve(self) -> bool:
+        """Whether there are tables, or none are needed."""
+        if self._part.last_step < 0 or self._part.missing <= 0:
+            return self._part.last_step >= 0
+        if sum([item.nodes for item in self._items]) < self._part.missing or self.cells > MOST_CELLS:
+            return False
+        self._tables = NodeTimeTables(self._items, [self._part], self._forced)
+        return True
+
+    def costs(self) -> Mapping[int, tuple[int, int, int]]:
+        forced, late = self._forced, self._forced.steps
+        if self._tables is not None:
+            return {step + late: (lost, steps + late, n) for step, (lost, steps, n) in self._tables.costs.items()}
+        cost = (forced.lost, late, len(forced.ways))
+        return {step + late: cost for step in self._part.deadlines}
+
+    def answers(self) -> Mapping[int, Taken]:
+        forced, late = self._forced, self._forced.steps
+        if self._tables is not None:
+            return {step + late: plan for step, plan in self._tables.answers().items()}
+        return {step + late: forced for step in self._part.deadlines}

@@ -20,7 +20,7 @@ fit into a deadline, and half a checkpoint would make the bound useless.
 
 H lets a job checkpoint twice if it has two ways to, and is a bound all the same. Everything is a whole number.
 
-Where many checkpoints fit into a deadline, a price w of a step as well proves more (``PairBound``): then
+Where many checkpoints fit into a deadline, a price w of a step as well proves more (``pair``): then
 
     bound[t] = price x missing - w t + sum of b_i      with b_i = the least of 0 and of c_p - price n_i + w s_p
 
@@ -35,14 +35,12 @@ Pferschy, Pisinger: Knapsack Problems, 2004), applied to the CoSim paper's probl
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import compress
 from math import isqrt, log2
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from clearway.planning.formulation.node_groups import Item
+from clearway.planning.dp.node_time_tables import Item
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -56,39 +54,13 @@ _GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs:
-    """Nodes by job; by pick the number of its job, its steps and its lost work, which may exceed 64 bits."""
-
-    nodes: Ints
-    owners: Ints
-    steps: Ints
-    lost: list[int]
-
-    @classmethod
-    def of(cls, items: Sequence[Item]) -> Self:
-        picks = [pick for item in items for pick in item.picks]
-        return cls(
-            nodes=np.array([item.picks[0].nodes for item in items]),
-            owners=np.repeat(np.arange(len(items)), [len(item.picks) for item in items]),
-            steps=np.array([pick.steps for pick in picks]),
-            lost=[pick.lost for pick in picks],
-        )
-
-    def only(self, alive: Flags) -> Self:
-        """With these picks only, and the jobs that have one, numbered anew."""
-        kept, owners = np.unique(self.owners[alive], return_inverse=True)
-        return type(self)(self.nodes[kept], owners, self.steps[alive], list(compress(self.lost, alive.tolist())))
-
-
-@dataclass(frozen=True, slots=True)
 class Bound:
-    """What one price proves."""
+    """What one price proves, or a price of a node and one of a step."""
 
-    price: int
     least: Ints  # by deadline: no plan costs less
     stay: Ints  # by job: how much more sparing it costs at least
-    surplus: Ints  # by pick: likewise for a pick without steps; of others the gain, negative
-    time_gain: Ints  # H
+    surplus: Ints  # by pick: likewise; with one price only for those without steps, of others the gain, negative
+    time_gain: Ints  # H; empty with two prices
 
     def reduced(self, deadlines: Ints, steps: Ints) -> Ints:
         """By pick, how much more a plan with it costs at least, for the deadline where that is least."""
@@ -110,36 +82,20 @@ class Bound:
         return more
 
 
-@dataclass(frozen=True, slots=True)
-class PairBound:
-    """What a price of a node and one of a step prove together; the fields are those of ``Bound``."""
-
-    price: int
-    least: Ints
-    stay: Ints
-    surplus: Ints  # by pick, with steps or without
-
-    def reduced(self, _deadlines: Ints, _steps: Ints) -> Ints:
-        return self.surplus
-
-    def within(self, deadlines: Ints, steps: Ints, room: Ints) -> Flags:
-        most = np.where(steps[:, None] <= deadlines[None], room[None], -1).max(axis=1)
-        found: Flags = (self.surplus <= most) & (steps > 0)
-        return found
-
-
 class Relaxation:
     """Single jobs as arrays, by job and by pick; ``usable`` is False where the numbers are too large for it."""
 
-    def __init__(self, jobs: Jobs, missing: int, last_step: int) -> None:
-        self.missing = missing
-        self.last_step = last_step
-        self.owners, self.steps = jobs.owners, jobs.steps
-        self.firsts: Ints = np.flatnonzero(np.diff(jobs.owners, prepend=-1))
-        self.nodes: Ints = np.minimum(jobs.nodes, missing)
+    def __init__(self, items: Sequence[Item], missing: int, last_step: int) -> None:
+        self.missing, self.last_step = missing, last_step
+        numbers = [len(item.ways) for item in items]
+        self.owners: Ints = np.repeat(np.arange(len(items)), numbers)
+        self.firsts: Ints = np.cumsum([0, *numbers[:-1]])
+        self.nodes: Ints = np.minimum([item.nodes for item in items], missing)
+        self.steps: Ints = np.array([way.steps for item in items for way in item.ways])
         self.timed: Flags = self.steps > 0
         self.usable = False
-        count, most_lost = len(jobs.nodes), max(jobs.lost)
+        all_lost = [way.lost for item in items for way in item.ways]  # which may exceed 64 bits
+        count, most_lost = len(items), max(all_lost)
         # All keys in one number where that fits; else lost work alone, which proves a little less, in units so small
         # that a price of a node can be precise.
         for self.per_lost, self.per_step, self.per_job in (
@@ -147,9 +103,9 @@ class Relaxation:
             *((1 << bits, 0, 0) for bits in range(_PRICE_BITS, -1, -1)),
         ):
             if most_lost * self.per_lost + last_step * self.per_step < NEVER:
-                lost = np.array(jobs.lost, dtype=np.int64)
+                lost = np.array(all_lost, dtype=np.int64)
                 self.costs: Ints = lost * self.per_lost + self.steps * self.per_step + self.per_job
-                self.prices = self.price_range(missing)
+                self.prices = self._price_range()
                 in_all = sum(self.costs.tolist()) + (max(self.prices) + 1) * int(self.nodes.sum() + missing)
                 self.usable = in_all < NEVER
                 if self.usable:
@@ -165,12 +121,12 @@ class Relaxation:
         most = self._most_within(soonest[late], self.nodes[late])
         return most + int(self.nodes[soonest == 0].sum()) >= self.missing
 
-    def price_range(self, missing: int) -> tuple[int, int]:
+    def _price_range(self) -> tuple[int, int]:
         """Prices between which the best one of every deadline lies: with all the time there is, and with none."""
         cheapest = np.minimum.reduceat(self.costs, self.firsts)
         killed = np.minimum.reduceat(np.where(self.timed, NEVER, self.costs), self.firsts)
         killed = np.where(killed < NEVER, killed, int(self.costs.max()))
-        return self._critical(cheapest, missing), self._critical(killed, missing)
+        return self._critical(cheapest), self._critical(killed)
 
     def bound(self, price: int) -> Bound:
         relaxed = self.costs - price * self.nodes[self.owners]
@@ -179,14 +135,10 @@ class Relaxation:
         useful = np.flatnonzero(self.timed & (surplus < 0))
         time_gain = self._most_within(self.steps[useful], -surplus[useful])
         return Bound(
-            price=price,
-            least=price * self.missing + int(base.sum()) - time_gain,
-            stay=-base,
-            surplus=surplus,
-            time_gain=time_gain,
+            least=price * self.missing + int(base.sum()) - time_gain, stay=-base, surplus=surplus, time_gain=time_gain
         )
 
-    def pair(self, deadline: int) -> PairBound:
+    def pair(self, deadline: int) -> Bound:
         """The bound of a price of a node and one of a step that proves about the most for this deadline.
 
         What it proves is concave in both: the price of a node is found by golden sections of its logarithm, that of a
@@ -234,21 +186,21 @@ class Relaxation:
         least = np.minimum.reduceat(relaxed, self.firsts)
         return int(self.steps[(relaxed == least[self.owners]) & (relaxed < 0)].sum())
 
-    def _pair_bound(self, price: int, step_price: int) -> PairBound:
+    def _pair_bound(self, price: int, step_price: int) -> Bound:
         relaxed = self.costs - price * self.nodes[self.owners] + step_price * self.steps
         base = np.minimum(0, np.minimum.reduceat(relaxed, self.firsts))
         deadlines = np.arange(self.last_step + 1)
-        return PairBound(
-            price=price,
+        return Bound(
             least=price * self.missing + int(base.sum()) - step_price * deadlines,
             stay=-base,
             surplus=relaxed - base[self.owners],
+            time_gain=deadlines[:0],
         )
 
-    def _critical(self, costs: Ints, missing: int) -> int:
+    def _critical(self, costs: Ints) -> int:
         """Cost per node of the last job that is needed when the cheapest go first."""
         order = np.argsort(costs / self.nodes, kind="stable")
-        place = int(np.searchsorted(np.cumsum(self.nodes[order]), missing))
+        place = int(np.searchsorted(np.cumsum(self.nodes[order]), self.missing))
         last = order[min(place, len(order) - 1)]
         return int(costs[last] // self.nodes[last])
 

@@ -1,14 +1,14 @@
 """The eviction problem, solved exactly: whole nodes by the CoSim paper's dynamic program, all else by one program.
 
 Model: single jobs, of each of which at most one way is taken. A way frees the job's nodes, takes s steps on the shared
-file system (checkpoints are written one after another) and loses work. See ``suffix_tables`` for the recurrence,
-``node_time_tables`` for the answer to every deadline and ``tie_walk`` for ties. Where jobs share nodes, parts of nodes
-are asked for, or checkpoints share the file system, it is the program of ``joint.program`` that decides.
+file system (checkpoints are written one after another) and loses work. See ``suffix_tables`` for the recurrence and
+``node_time_tables`` for the answer to every deadline and for ties. Where jobs share nodes, parts of nodes are asked
+for, or checkpoints share the file system, it is the program of ``joint.program`` that decides.
 
-Cost: O(N T K) per way in time; memory as ``suffix_tables`` says. Where that is much, bounds first prove which jobs are
-not in doubt, and N, T and K become those of the few that are; see ``stages``. Tables over all jobs take one pass for
-each window, but windows in which only the number of missing nodes differs, because other jobs end by themselves, share
-one. One deadline alone takes a small part of the time of a curve.
+Cost: O(N T K) per way in time; memory as ``suffix_tables`` says. Where that is much, ``bounds.core`` first proves which
+jobs are not in doubt, and N, T and K become those of the few that are. Tables over all jobs take one pass for each
+window, but windows in which only the number of missing nodes differs, because other jobs end by themselves, share one.
+One deadline alone takes a small part of the time of a curve.
 
 Source: the CoSim paper, Algorithm 1, with exact ties and ends added.
 """
@@ -23,13 +23,10 @@ from typing import NamedTuple, Self
 from clearway.model.plan import Curve, CurvePoint
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import PlainPlanner, Seconds, unlimited
-from clearway.planning.bounds.search import Solved
-from clearway.planning.bounds.stages import solve_by_core
-from clearway.planning.dp.node_time_tables import NodeTimeTables
+from clearway.planning.bounds.core import Solved, solve_by_core
+from clearway.planning.dp.node_time_tables import NodeTimeTables, items_of
 from clearway.planning.dp.suffix_tables import TooMuchError
-from clearway.planning.formulation.narrowed import with_options
-from clearway.planning.formulation.node_groups import Item, items_of
-from clearway.planning.formulation.shared_bandwidth import after_others, plan_rank
+from clearway.planning.formulation.shared_bandwidth import after_others, plan_rank, with_options
 from clearway.planning.formulation.windows import NOTHING, Contest, Taken, Window
 from clearway.planning.joint.one import OneRequest
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE
@@ -236,11 +233,13 @@ def _by_bounds(contest: Contest, windows: Sequence[Window], passes: int) -> Solv
     problem = contest.problem
     if passes * len(contest.candidates) * (problem.last_step + 1) * (problem.nodes_needed + 1) < CORE_CELLS:
         return None
-    every = contest.every_window()
-    items, stages = items_of(every), [window for window in windows if window.missing]
-    if not items or not stages or passes * _cells(items, stages) < CORE_CELLS:
+    missing = [window for window in windows if window.missing]
+    sizes = {nodes for window in missing for nodes in window.classes.values()}
+    if not sizes:
         return None
-    return solve_by_core(items, stages)
+    most = max(window.missing for window in missing) // gcd(*sizes) + 1
+    cells = passes * len(contest.candidates) * (missing[-1].last_step + 1) * most
+    return None if cells < CORE_CELLS else solve_by_core(missing)
 
 
 def _by_tables(windows: Sequence[Window]) -> dict[int, Taken]:
@@ -255,9 +254,3 @@ def _by_tables(windows: Sequence[Window]) -> dict[int, Taken]:
     if not solvable:
         return {}
     return NodeTimeTables(items, solvable).answers()
-
-
-def _cells(items: Sequence[Item], windows: Sequence[Window]) -> int:
-    """The size of the tables over all items, about."""
-    node_unit = gcd(*{pick.nodes for item in items for pick in item.picks})
-    return len(items) * (windows[-1].last_step + 1) * (max(window.missing for window in windows) // node_unit + 1)

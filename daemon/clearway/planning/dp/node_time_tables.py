@@ -1,34 +1,66 @@
-"""The dynamic program over nodes and steps for a list of items: values for every deadline, then the plans.
+"""The dynamic program over nodes and steps for a list of single jobs: values for every deadline, then the plans.
 
-Model: as in ``suffix_tables``; a pick has the value lost work x base + preemptees, one number for both keys. Of
-the rows up to a deadline the first with the least lost work has the least checkpoint time as well. Nodes and steps are
-divided by their common divisors first: 4,352 nodes in jobs of multiples of 128 are 34. Some items can be certain to
-leave in one way (``forced``, see ``core``); their nodes are taken off beforehand.
+Model: as in ``suffix_tables``; a way has the value lost work x base + preemptees, one number for both keys. Of the rows
+up to a deadline the first with the least lost work has the least checkpoint time as well. Nodes and steps are divided
+by their common divisors first: 4,352 nodes in jobs of multiples of 128 are 34. Some jobs can be certain to leave in one
+way (``forced``, see ``bounds.core``); their nodes are taken off beforehand.
 
-Cost: as ``suffix_tables`` and, for the plans, ``tie_walk`` say.
+Ties: of two plans with equally many preemptees that comes first whose sorted list of (job_id, action) holds the
+smallest element in which the lists differ. Items and their ways stand in that order, and the plan takes the first.
 """
 
 from collections.abc import Mapping, Sequence
 from math import gcd
+from operator import attrgetter
+from typing import NamedTuple
 
-from clearway.planning.dp.suffix_tables import Step, SuffixTables
-from clearway.planning.dp.tie_walk import Goal, walk
-from clearway.planning.formulation.node_groups import Item, Pick
-from clearway.planning.formulation.windows import Taken, Window
+from clearway.planning.dp.suffix_tables import Cells, Step, SuffixTables
+from clearway.planning.formulation.windows import NOTHING, Taken, Way, Window
+
+_BY_RANK = attrgetter("rank")
+
+
+class Item(NamedTuple):
+    """A job, of which at most one way is taken; these stand in the order in which ties prefer them."""
+
+    rank: int
+    nodes: int
+    ways: tuple[Way, ...]
+
+
+def items_of(window: Window) -> list[Item]:
+    """The jobs of a window in which no nodes are shared, in the order of their job_id.
+
+    They hold for any smaller number of missing nodes and any earlier deadline as well.
+    """
+    last_step = window.last_step
+    new = tuple.__new__  # a named tuple's own constructor takes more than twice as long
+    items = []
+    for (rank,), nodes in window.classes.items():
+        ways = tuple([way for way in window.ways[rank] if way[0] <= last_step])  # in the order of preference
+        if ways:
+            items.append(new(Item, (rank, nodes, ways)))
+    return sorted(items, key=_BY_RANK)
+
+
+Goal = tuple[int, int, int]  # row and column of the first table, and the value there
+_Choice = tuple[int, int, int, int, Way]  # steps, nodes, tilted value; how far back in the table that follows; way
+_Station = tuple[Cells, int, int, Sequence[_Choice]]  # an item: that table, its rows and first column; its ways
+_State = tuple[int, int, int]  # rows, columns and tilted value left
 
 
 class NodeTimeTables:
     """Solves windows that have the same items; in each a node is missing at least, and enough can be freed."""
 
-    def __init__(self, items: Sequence[Item], windows: Sequence[Window], forced: Sequence[Pick] = ()) -> None:
-        self._items = items
-        self._forced = forced
-        nodes, steps, _, _ = zip(*[pick for item in items for pick in item.picks], strict=True)
+    def __init__(self, items: Sequence[Item], windows: Sequence[Window], forced: Taken = NOTHING) -> None:
+        self._items, self._forced = items, forced
+        nodes, steps = [item.nodes for item in items], [way.steps for item in items for way in item.ways]
+        self._nodes = {item.rank: item.nodes for item in items}
         self._base = 1 + len(items)  # value = lost work x base + preemptees
         node_unit, self._step_unit = gcd(*set(nodes)), gcd(*set(steps)) or 1
         last_step = max([window.last_step for window in windows])
         if max(steps) < last_step:
-            last_step = min(last_step, sum([max([pick.steps for pick in item.picks]) for item in items]))
+            last_step = min(last_step, sum([max([way.steps for way in item.ways]) for item in items]))
         self._last_row, self._node_unit = last_step // self._step_unit, node_unit
         columns = [-(-window.missing // node_unit) for window in windows]
         self._steps = self._scaled(node_unit, max(columns))
@@ -39,9 +71,8 @@ class NodeTimeTables:
 
     @property
     def costs(self) -> Mapping[int, tuple[int, int, int]]:
-        """Lost work, steps and preemptees by deadline, forced picks included; deadlines without a plan are left out."""
-        lost = sum(pick.lost for pick in self._forced)
-        jobs = len(self._forced)
+        """Lost work, steps and preemptees by deadline, forced ways included; deadlines without a plan are left out."""
+        lost, jobs = self._forced.lost, len(self._forced.ways)
         base, unit = self._base, self._step_unit
         return {
             step: (value // base + lost, row * unit, value % base + jobs)
@@ -51,9 +82,13 @@ class NodeTimeTables:
     def answers(self) -> dict[int, Taken]:
         """The plan of every deadline that has one; to be called once."""
         each = list(dict.fromkeys(self._goals.values()))
-        picks = walk(self._items, self._steps, self._tables, each)
-        plans = {goal: _plan([*of_goal, *self._forced]) for goal, of_goal in picks.items()}
+        ways = _walk(self._items, self._steps, self._tables, each)
+        plans = {goal: self._plan(of_goal) for goal, of_goal in ways.items()}
         return {step: plans[goal] for step, goal in self._goals.items()}
+
+    def _plan(self, ways: Sequence[Way]) -> Taken:
+        freed = sum([self._nodes[way.rank] for way in ways])
+        return Taken.of([*ways, *self._forced.ways], freed + self._forced.nodes)
 
     def _goals_of(self, window: Window) -> dict[int, Goal]:
         by_row = _goals(self._tables, -(-window.missing // self._node_unit), self._base)
@@ -61,20 +96,16 @@ class NodeTimeTables:
         return {step: goal for step, row in rows if (goal := by_row[row]) is not None}
 
     def _scaled(self, node_unit: int, columns: int) -> list[list[Step]]:
-        """The picks of each item in units of the common divisors."""
+        """The ways of each item in units of the common divisors."""
         step_unit, base = self._step_unit, self._base
         new = tuple.__new__  # a named tuple's own constructor takes more than twice as long
         return [
             [
-                new(Step, (steps // step_unit, min(nodes // node_unit, columns), lost * base + 1))
-                for nodes, steps, lost, _ in item.picks
+                new(Step, (way[0] // step_unit, min(item.nodes // node_unit, columns), way[1] * base + 1))
+                for way in item.ways
             ]
             for item in self._items
         ]
-
-
-def _plan(picks: Sequence[Pick]) -> Taken:
-    return Taken.of([pick.way for pick in picks], sum([pick.nodes for pick in picks]))
 
 
 def _goals(tables: SuffixTables, column: int, base: int) -> list[Goal | None]:
@@ -86,3 +117,47 @@ def _goals(tables: SuffixTables, column: int, base: int) -> list[Goal | None]:
             goal = (row, column, value)
         goals.append(goal)
     return goals
+
+
+def _walk(
+    items: Sequence[Item], steps: Sequence[Sequence[Step]], tables: SuffixTables, goals: Sequence[Goal]
+) -> Mapping[Goal, list[Way]]:
+    """The ways of each goal's plan; ``steps[i][j]`` is way j of item i. Cost: O(N) look-ups for each plan.
+
+    A state after some items is (rows left, columns left, value left): what the next table promises for it. A way is
+    consistent when the table that follows promises exactly the rest. The first consistent way of each item is the one
+    that ties go to: no later item can change what is decided about a job before it.
+    """
+    all_rows, tilt = tables.rows, tables.tilt
+    states: list[_State] = [(row, column, value + tilt * row) for row, column, value in goals]
+    taken: list[list[Way]] = [[] for _ in goals]
+    for start, block in tables.blocks():
+        stations: list[_Station] = []
+        for index, after in enumerate(block, start):
+            choices = [
+                (late, nodes, value + tilt * late, nodes * all_rows + late, way)
+                for (late, nodes, value), way in zip(steps[index], items[index].ways, strict=True)
+            ]
+            stations.append((after, all_rows, tables.columns[index + 1].first, choices))
+        states = [_through(state, stations, ways) for state, ways in zip(states, taken, strict=True)]
+    return dict(zip(goals, taken, strict=True))
+
+
+def _through(state: _State, stations: Sequence[_Station], taken: list[Way]) -> _State:
+    """The state after taking, item by item, the first way that keeps the optimum, or else none.
+
+    No value of a table is negative, so a way that costs more than is left is never consistent.
+    """
+    rows, columns, value = state
+    for table, all_rows, first, choices in stations:
+        if columns <= 0:
+            break
+        place = (columns - first) * all_rows + rows
+        for late, nodes, cost, back, way in choices:
+            if cost <= value and late <= rows and table[place - back] == value - cost:
+                taken.append(way)
+                rows -= late
+                columns -= nodes
+                value -= cost
+                break
+    return rows, columns, value

@@ -18,8 +18,7 @@ from itertools import combinations, islice
 from math import comb
 
 from clearway.model.plan import Curve
-from clearway.model.problem import EvictionProblem, Needs, NodeResources
-from clearway.planning.formulation.narrowed import on_nodes
+from clearway.model.problem import Candidate, EvictionProblem, Needs, NodeResources
 from clearway.planning.formulation.partial_nodes import serves
 from clearway.planning.formulation.shared_bandwidth import plan_rank, side_by_side
 
@@ -49,14 +48,6 @@ def over_places(problem: EvictionProblem, solve: Callable[[EvictionProblem], Cur
     )
 
 
-def in_a_row(nodes: Place, count: int, *, one_switch: bool) -> list[Place]:
-    """All rows of so many nodes, in Slurm's order; under one leaf switch each where that is wanted."""
-    rows = [nodes[first : first + count] for first in range(len(nodes) - count + 1)]
-    if one_switch:
-        rows = [row for row in rows if len({node.switch for node in row}) == 1 and row[0].switch]
-    return rows
-
-
 def by_switch(nodes: Place) -> dict[str, tuple[NodeResources, ...]]:
     """The nodes of each leaf switch, without those whose switch is not known."""
     found: dict[str, list[NodeResources]] = defaultdict(list)
@@ -81,7 +72,7 @@ def places_of(nodes: Place, needs: Needs, count: int) -> Iterator[Place]:
         if needs.contiguous:
             # Rows are counted among all nodes: one that has not the feature lies between its neighbours.
             names = {node.name for node in some}
-            rows = in_a_row(nodes, count, one_switch=needs.one_switch)
+            rows = (nodes[first : first + count] for first in range(len(nodes) - count + 1))
             yield from (row for row in rows if _fits(row, needs, names))
         elif needs.one_switch:
             yield from by_switch(some).values()
@@ -93,8 +84,8 @@ def places_of(nodes: Place, needs: Needs, count: int) -> Iterator[Place]:
 
 def _fits(row: Place, needs: Needs, names: Collection[str]) -> bool:
     """Whether it is of these nodes alone, and lies under no more switches than may be."""
-    under = {node.switch for node in row}
-    few = not needs.switches or (len(under) <= needs.switches and "" not in under)
+    under, most = {node.switch for node in row}, 1 if needs.one_switch else needs.switches
+    few = not most or (len(under) <= most and "" not in under)
     return few and all(node.name in names for node in row)
 
 
@@ -119,9 +110,20 @@ def _places(problem: EvictionProblem, needs: Needs) -> Iterator[Place]:
             yield (*place, *pools)
 
 
+def _on_nodes(candidate: Candidate, names: Collection[str]) -> Candidate:
+    """The candidate with those of its nodes alone that are among these."""
+    kept = [index for index, name in enumerate(candidate.node_names) if name in names]
+    return replace(
+        candidate,
+        nodes=len(kept),
+        node_names=tuple([candidate.node_names[index] for index in kept]),
+        holds=tuple([candidate.holds[index] for index in kept]) if candidate.holds else (),
+    )
+
+
 def _only(problem: EvictionProblem, needs: Needs, place: Place, on: Mapping[str, Sequence[int]]) -> EvictionProblem:
     names = {node.name for node in place}
     near = {number for name in names if name in on for number in on[name]}
-    here = [on_nodes(problem.candidates[number], names) for number in sorted(near)]
+    here = [_on_nodes(problem.candidates[number], names) for number in sorted(near)]
     apart = replace(needs, contiguous=False, one_switch=False, switches=0, same_feature=())
     return replace(problem, candidates=tuple(here), nodes=tuple(place), needs=apart)

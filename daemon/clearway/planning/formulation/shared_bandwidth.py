@@ -40,10 +40,18 @@ from math import ceil
 
 from clearway.model.plan import Curve, CurvePoint, PlannedAction
 from clearway.model.problem import ACTION_ORDER, Action, EvictionProblem, Option
-from clearway.planning.formulation.narrowed import with_options
 
 FEW_CANDIDATES = 100  # with so many, 60 solutions take 0.2 s
 FEW_RESTS = 8
+
+
+def with_options(problem: EvictionProblem, change: Callable[[Option], Option | None]) -> EvictionProblem:
+    """The problem with every option changed; None leaves it out."""
+    candidates = [
+        replace(each, options=tuple([new for option in each.options if (new := change(option)) is not None]))
+        for each in problem.candidates
+    ]
+    return replace(problem, candidates=tuple(candidates))
 
 
 def overlaps(problem: EvictionProblem) -> bool:

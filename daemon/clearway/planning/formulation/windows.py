@@ -25,7 +25,7 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple, Self
 
 from clearway.model.plan import CurvePoint, PlannedAction
-from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem, Option
+from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem
 from clearway.planning.formulation.lost_units import fitting_losses
 from clearway.planning.formulation.partial_nodes import NodeClasses, PartialNodes, Supply, changed, supply_of
 
@@ -78,13 +78,6 @@ class Window:
     def ended_ranks(self) -> set[int]:
         return {way.rank for way in self.ended}
 
-    def freed_by(self, preempted: Iterable[Way]) -> int:
-        """Nodes (by weight) that are free once these jobs have left, beside those of jobs that end by themselves."""
-        gone = {way.rank for way in preempted}
-        return sum(nodes for jobs, nodes in self.classes.items() if jobs <= gone) + sum(
-            nodes for node, nodes in self.partial.items() if not any(node.missing_after(gone))
-        )
-
 
 _END = ACTION_ORDER[Action.END]
 _BY_JOB_ID = attrgetter("job_id")
@@ -123,20 +116,6 @@ class Contest:
             if following > first_step:
                 window = self._window(first, following - 1)
                 yield window if first >= first_step else replace(window, first_step=first_step)
-
-    def every_window(self) -> Window:
-        """All jobs that can be preempted for any deadline, in every way that they have then; no job ends."""
-        last_step = self.problem.last_step
-        ways = dict(self._always)
-        for rank, sometimes in self._sometimes.items():
-            in_time = [way for way in sometimes if way.order != _END and max(way.steps, way.ready_step) <= last_step]
-            if in_time:
-                ways[rank] = tuple(sorted(in_time, key=_BY_ORDER))
-        classes, partial, _ = changed(self._supply.classes, self._supply.partial, (), ways.keys())
-        return Window(0, last_step, self._supply.needed, 0, (), ways, classes, partial)
-
-    def option(self, way: Way) -> Option:
-        return self._options[way.number]
 
     def points(
         self, windows: Iterable[Window], plans: Callable[[Window], Callable[[int], Taken | None]]

@@ -1,4 +1,4 @@
-"""What several urgent jobs ask of each node before it serves them, and which nodes are alike in that.
+"""What several urgent jobs ask of each node before it serves them, which nodes are alike in that, and who gets which.
 
 Model: a node serves a request when the jobs that have left give back what it lacks. A request for whole nodes asks that
 all jobs leave, also those that are candidates of other requests alone; a request with needs asks so much of each
@@ -13,12 +13,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import NamedTuple
 
-from clearway.model.problem import NodeResources
+from clearway.model.problem import NodeResources, Option
 from clearway.planning.formulation.partial_nodes import Vector, all_must_leave, demands
 from clearway.planning.formulation.places import by_switch, places_of, with_feature
-from clearway.planning.joint.requests import Request, holders_of
+from clearway.planning.joint.requests import Allocation, Request, ends_of, holders_of
 
 
 class Demand(NamedTuple):
@@ -177,3 +178,63 @@ class JointNodes:
 
 def _required(request: Request) -> Collection[str]:
     return request.problem.needs.required_nodes if request.problem.needs is not None else ()
+
+
+Ways = Mapping[str, tuple[Option, int]]  # of each job that leaves: how, and the first request by which it is gone
+
+
+class Given(NamedTuple):
+    """Nodes that a request (by its number) is given, and what it asks of each of them."""
+
+    request: int
+    names: Sequence[str]
+    demand: Demand
+
+
+def allocated(
+    requests: Sequence[Request],
+    limits: Sequence[float],
+    given: Iterable[Given],
+    ways: Ways,
+    ends: Mapping[str, Option] | None = None,
+) -> tuple[Allocation, ...] | None:
+    """Each job goes for the first request with a node that needs it; a job that no request needs stays.
+
+    Requests are in the order of their delays, ``limits``. ``ends``: the ways of the jobs that may be counted on to end
+    by themselves; without them all that do. None where a node would have less than it needs.
+    """
+    ends = ends_of(requests) if ends is None else ends
+    nodes: list[list[str]] = [[] for _ in requests]
+    ending: list[dict[str, Option]] = [{} for _ in requests]
+    first_user: dict[str, int] = {}
+    for number, names, demand in given:
+        nodes[number] += names
+        needed = _needed(demand, number, limits[number], ends, ways)
+        if needed is None:
+            return None
+        for job_id in needed:
+            if _ends_s(job_id, ends) <= limits[number]:
+                ending[number][job_id] = ends[job_id]
+            else:
+                first_user[job_id] = min(number, first_user.get(job_id, number))
+    leaving: dict[int, list[tuple[str, Option]]] = defaultdict(list)
+    for job_id, user in sorted(first_user.items()):
+        leaving[user].append((job_id, ways[job_id][0]))
+    return tuple(
+        Allocation(request.job_id, tuple(leaving[number]), tuple(sorted(ends_.items())), tuple(sorted(names)))
+        for number, (request, ends_, names) in enumerate(zip(requests, ending, nodes, strict=True))
+    )
+
+
+def _ends_s(job_id: str, ends: Mapping[str, Option]) -> float:
+    return ends[job_id].ready_s if job_id in ends else inf
+
+
+def _needed(demand: Demand, number: int, limit_s: float, ends: Mapping[str, Option], ways: Ways) -> list[str] | None:
+    """The jobs that have to be gone from a node; rather those that leave than those that end by themselves."""
+    held = [job_id for job_id, _ in demand.held]
+    ended = [each for each in held if _ends_s(each, ends) <= limit_s]
+    ended.sort(key=lambda job_id: _ends_s(job_id, ends), reverse=True)
+    left = [each for each in held if each not in ended and each in ways and ways[each][1] <= number]
+    gone = [*ended, *sorted(left, key=lambda job_id: -ways[job_id][1])]
+    return demand.needs_of(gone) if demand.met_by(gone) else None

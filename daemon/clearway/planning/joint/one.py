@@ -13,8 +13,8 @@ from typing import Self
 
 from clearway.model.plan import Curve, CurvePoint, PlannedAction
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning.joint.program import Best, JointProgram
-from clearway.planning.joint.requests import Request
+from clearway.planning.joint.program import JointProgram
+from clearway.planning.joint.requests import Best, Request
 
 MOST_S = 2.0  # that HiGHS may look for the best plan, at a time: what it has found by then comes with its gap
 

@@ -20,57 +20,24 @@ Cost: exponential at worst, so time is limited: what was found by then comes wit
 return any, but the same one for the same program.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import ceil, inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from clearway.model.plan import Cost
 from clearway.model.problem import ACTION_ORDER, Action, Option
 from clearway.planning.formulation.lost_units import fitting_units
-from clearway.planning.joint.allocated import Given, allocated, ends_of
-from clearway.planning.joint.nodes import JointNodes
-from clearway.planning.joint.reduced_cost import Found, Program, relaxed, within
-from clearway.planning.joint.requests import Allocation, Request, cost_of
-
-if TYPE_CHECKING:
-    from scipy.sparse import csc_array
-
-_Numbers = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
+from clearway.planning.joint.nodes import Given, JointNodes, allocated
+from clearway.planning.joint.reduced_cost import Flags, Found, Numbers, Program, Rows, relaxed, within
+from clearway.planning.joint.requests import Allocation, Best, Request, ends_of
 
 _SURE_UNITS = 10**12  # sums up to here are told apart by HiGHS's double arithmetic
 _TIES_S = 0.5  # that each of the keys after lost work may take, at most
 _LITTLE = 1e-6
 _LARGEST = 1e7  # cost of a column; HiGHS's tolerances are absolute
-
-
-class Best(NamedTuple):
-    """The cheapest plan found that serves all requests; ``least_node_s``: no plan loses less than this.
-
-    ``proven``: no plan loses less work, as HiGHS says. ``sure``: that was checked in whole numbers as well, as HiGHS
-    computes with tolerances, and no key after lost work can be better either.
-    """
-
-    allocations: tuple[Allocation, ...]
-    proven: bool
-    least_node_s: float
-    sure: bool = False
-    later: frozenset[str] = frozenset()  # requests that there was no time for
-
-    @property
-    def served(self) -> frozenset[str]:
-        return frozenset(allocation.job_id for allocation in self.allocations)
-
-    @property
-    def cost(self) -> Cost:
-        return cost_of(self.allocations)
 
 
 class Leaving(NamedTuple):
@@ -80,32 +47,6 @@ class Leaving(NamedTuple):
     option: Option
     first: int
     last: int | None = None  # of a job that is suspended: the only request that its nodes serve
-
-
-class _Rows:
-    """Rows of the matrix that is being made: sums of columns, each at most so much."""
-
-    def __init__(self) -> None:
-        self.most: list[float] = []
-        self._rows: list[int] = []
-        self._columns: list[int] = []
-        self._values: list[float] = []
-
-    def at_most(self, cells: Iterable[tuple[int, float]], most: float) -> None:
-        row = len(self.most)
-        for column, value in cells:
-            self._rows.append(row)
-            self._columns.append(column)
-            self._values.append(value)
-        self.most.append(most)
-
-    def at_least(self, cells: Iterable[tuple[int, float]], least: float) -> None:
-        self.at_most(((column, -value) for column, value in cells), -least)
-
-    def matrix(self, width: int) -> csc_array:
-        from scipy.sparse import csc_array  # noqa: PLC0415 - most daemons never need it
-
-        return csc_array((self._values, (self._rows, self._columns)), shape=(len(self.most), width))
 
 
 class JointProgram:
@@ -136,7 +77,7 @@ class JointProgram:
             for number, request in self._give
             if len(self._classes[number].names) > 1 and not self._classes[number].takes_all_jobs[request]
         }
-        self._rows = _Rows()
+        self._rows = Rows()
         self._waits: int | None = None  # the column of the time until the only request's nodes are free
         self._rest: int | None = None  # and of what checkpoints take beside the file system's own time
         self._add_rows()
@@ -196,7 +137,7 @@ class JointProgram:
     def _has_ended(self, job_id: str, request: int) -> bool:
         return job_id in self._ends and self._ends[job_id].ready_s <= self._limits[request]
 
-    def _all_keys(self) -> _Numbers:
+    def _all_keys(self) -> Numbers:
         """Lost work in units, what coming back costs, checkpoint time and preemptees, by column."""
         keys = np.zeros((4, self._width))
         for column, way in enumerate(self._leave):
@@ -338,33 +279,35 @@ class JointProgram:
 
     def soonest_s(self, seconds_left: Callable[[], float]) -> int | None:
         """When the nodes of the only request can be free at the earliest; None when they cannot, or without time."""
+        key = self._wait()
+        values = self._solve(key, seconds_left).values
+        return None if values is None else self._steps_s(float(key @ values) - _LITTLE)
+
+    def _wait(self) -> Numbers:
         if self._waits is None:
             raise ValueError("only one request has a soonest moment")
         key = np.zeros(self._width)
         key[self._waits] = 1.0
-        found = self._solve(key, seconds_left)
-        return None if found.values is None else self._steps_s(found.values[self._waits] - _LITTLE)
+        return key
 
     def without_preemption(self, seconds_left: Callable[[], float]) -> Best | None:
         """The soonest plan of the only request in which no job is preempted, as jobs end by themselves; None: none."""
         preempts = [c for c, way in enumerate(self._leave) if way.option.action is not Action.END]
-        if self._waits is None or len(preempts) == len(self._leave):
+        if len(preempts) == len(self._leave):
             return None
-        key = np.zeros(self._width)
-        key[self._waits] = 1.0
-        program, _ = self._program(key)
+        program, _ = self._program(self._wait())
         upper = program.upper.copy()
         upper[preempts] = 0.0
         found = relaxed(replace(program, upper=upper), seconds_left()).solved(seconds_left)
         allocations = None if found.values is None else self._allocations(found.values)
         return None if allocations is None else Best(allocations, True, 0.0, True)
 
-    def _program(self, key: _Numbers) -> tuple[Program, float]:
+    def _program(self, key: Numbers) -> tuple[Program, float]:
         """The program in which this key is minimised, and the unit that it is counted in."""
         unit = max(1.0, float(key.max()) / _LARGEST)
         return Program(key / unit, self._matrix, self._most, self._upper, self._whole), unit
 
-    def _tie(self, key: _Numbers, held: Sequence[_Numbers], values: _Numbers, in_doubt: Flags) -> tuple[Program, float]:
+    def _tie(self, key: Numbers, held: Sequence[Numbers], values: Numbers, in_doubt: Flags) -> tuple[Program, float]:
         """As ``_program``, where these keys are held at what they are, and only what is in doubt may differ.
 
         Rows are in parts of their largest number, as HiGHS's tolerances are absolute. Keys are whole numbers.
@@ -378,7 +321,7 @@ class JointProgram:
         matrix = vstack([program.matrix, csc_array(rows / sizes[:, None])], format="csc")
         return replace(program, matrix=matrix, most=np.append(program.most, limits)), unit
 
-    def _solve(self, key: _Numbers, seconds_left: Callable[[], float]) -> Found:
+    def _solve(self, key: Numbers, seconds_left: Callable[[], float]) -> Found:
         if seconds_left() <= 0:
             return Found(-inf, None, cut_short=True)
         if not self._give:
@@ -421,8 +364,8 @@ class JointProgram:
         return Best(allocations, proven, least_node_s, sure)
 
     def _with_tie(
-        self, keys: _Numbers, values: _Numbers, in_doubt: Flags, seconds_left: Callable[[], float]
-    ) -> tuple[_Numbers, bool]:
+        self, keys: Numbers, values: Numbers, in_doubt: Flags, seconds_left: Callable[[], float]
+    ) -> tuple[Numbers, bool]:
         """The best by the last of these keys that is as good by all others; and whether it is sure to be."""
         *held, key = keys
         program, unit = self._tie(key, held, values, in_doubt)
@@ -433,7 +376,7 @@ class JointProgram:
         sure = not found.cut_short and found.least * unit > cost - 0.5 and float(key @ values) < _SURE_UNITS
         return values, sure
 
-    def _allocations(self, found: _Numbers) -> tuple[Allocation, ...] | None:
+    def _allocations(self, found: Numbers) -> tuple[Allocation, ...] | None:
         """None where rounding left a node with less than it needs."""
         left_by = [self._leave[column] for column in np.flatnonzero(found[: len(self._leave)] > 0.5).tolist()]
         ways = {each.job_id: (each.option, each.first) for each in left_by if each.option.action is not Action.END}

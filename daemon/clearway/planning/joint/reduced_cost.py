@@ -18,19 +18,21 @@ Cost: that of the relaxation, which has no search, and of a program of the colum
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     from scipy.sparse import csc_array
 
-    Numbers = npt.NDArray[np.float64]
-    Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+Cell = tuple[int, float]  # column and coefficient
 
 DOUBT = 0.01  # as a share of the bound
 _LITTLE = 1e-6  # less cost than that is none
@@ -50,6 +52,37 @@ class Program:
     most: Numbers
     upper: Numbers
     whole: Flags
+
+    def costs(self, values: Numbers | None) -> float:
+        """Of a solution; infinite where there is none."""
+        return inf if values is None else float(self.cost @ values)
+
+
+class Rows:
+    """Those of a matrix that is being made: each is a sum of coefficient x column, which is at most so much."""
+
+    def __init__(self) -> None:
+        self.most: list[float] = []
+        self._cells: list[Cell] = []
+        self._starts = [0]  # of each row, and the end of the last
+
+    def at_most(self, cells: Iterable[Cell], most: float) -> None:
+        self._cells += cells
+        self._starts.append(len(self._cells))
+        self.most.append(most)
+
+    def at_least(self, cells: Iterable[Cell], least: float) -> None:
+        self.at_most([(column, -value) for column, value in cells], -least)
+
+    def matrix(self, width: int) -> csc_array:
+        from scipy.sparse import csr_array  # noqa: PLC0415 - most daemons never need it
+
+        cells = np.array(self._cells, dtype=float).reshape(-1, 2)
+        shape = (len(self.most), width)
+        return csr_array((cells[:, 1], cells[:, 0].astype(np.int32), self._starts), shape=shape).tocsc()
+
+    def program(self, cost: Numbers, upper: Numbers, whole: Flags) -> Program:
+        return Program(cost, self.matrix(len(cost)), np.array(self.most), upper, whole)
 
 
 class Found(NamedTuple):
@@ -76,23 +109,29 @@ class Relaxed:
             return np.ones(len(self.program.upper), dtype=bool)
         return self.reduced <= max(cost - self.least, 0.0) + _LITTLE * max(1.0, abs(cost))
 
-    def solved(self, seconds_left: Callable[[], float], gap: float = 0.0) -> Found:
-        """The best solution, or one that costs at most this ``gap`` more, as a share, as far as there is time."""
+    def solved(self, seconds_left: Callable[[], float], gap: float = 0.0, few: int | None = None) -> Found:
+        """The best solution, or one that costs at most this ``gap`` more, as a share, as far as there is time.
+
+        ``few``: no more columns are in doubt at first; where time is short a smaller program finds more.
+        """
         program = self.program
         if self.values is None or self.reduced is None:
             return Found(self.least, None, self.cut_short)
         values = np.where(program.whole, np.round(self.values), self.values)
-        if np.abs(self.values - values).max() <= ROUNDED:
+        if np.abs(self.values - values).max(initial=0.0) <= ROUNDED:
             return Found(self.least, values)
-        least, room = self.least, max(DOUBT * self.least, _LITTLE)
+        least, room = self.least, DOUBT * self.least
+        if few is not None:
+            room = min(room, float(np.sort(self.reduced)[:few].max()))
+        room = max(room, _LITTLE)
         best: Numbers | None = None
         cheap = np.ones(len(values), dtype=bool)
         while True:
             chosen = (self.reduced <= room) & cheap
             found = within(program, values, chosen, seconds_left, gap)
             least = max(least, min(self.least + room, found.least))
-            costs = inf if found.values is None else float(program.cost @ found.values)
-            if found.values is not None and (best is None or costs <= program.cost @ best):
+            costs = program.costs(found.values)
+            if costs <= program.costs(best):
                 best = found.values
             proven = costs * (1 - gap) <= least < inf or costs - self.least <= room
             if found.cut_short or room == inf or (proven and not _blurred(program, chosen, costs)):
@@ -111,8 +150,13 @@ def _blurred(program: Program, chosen: Flags, costs: float) -> bool:
 
 def relaxed(program: Program, limit_s: float) -> Relaxed:
     """HiGHS's solution of the program in which no number need be whole."""
-    from scipy.optimize import linprog  # noqa: PLC0415 - most daemons never need it
+    from scipy.optimize import linprog  # noqa: PLC0415
 
+    if not len(program.cost):
+        nothing = np.zeros(0)
+        return (
+            Relaxed(program, 0.0, nothing, nothing) if np.all(program.most >= 0) else Relaxed(program, inf, None, None)
+        )
     found = linprog(
         program.cost,
         A_ub=program.matrix,

@@ -8,19 +8,27 @@ written one after another, the most pressing first: those that a request and all
 delay, which is possible in some order exactly when it is in this one (earliest due date first). Jobs that end by
 themselves within a request's delay cost nothing. Delays are whole seconds, rounded down, checkpoint times rounded up.
 
-Method (requests that are alike are one: ``alike``): the program (``program``). Where many candidates or nodes make it
-too slow, a program in parts comes first: of requests for whole nodes ``phases``, of others ``parts``. A plan that is
+Method (requests that are alike are one): the program (``program``). Where many candidates or nodes make it too slow, a
+program in parts comes first: of requests for whole nodes ``phases``, of others ``parts``. A plan that is
 within ``GAP`` of its bound is taken as it is, that of ``MANY`` requests whatever its gap is. Where not all requests can
 be served, they are admitted in the order in which they are given, each if it can be served beside those before it.
 """
 
 from collections.abc import Callable, Collection, Sequence
 
-from clearway.planning.joint.alike import MOST_GROUPS, as_one, groups_of, handed_out
 from clearway.planning.joint.parts import by_parts
 from clearway.planning.joint.phases import GAP, by_phases
-from clearway.planning.joint.program import Best, JointProgram
-from clearway.planning.joint.requests import Allocation, Request, cost_of
+from clearway.planning.joint.program import JointProgram
+from clearway.planning.joint.requests import (
+    MOST_GROUPS,
+    Allocation,
+    Best,
+    Request,
+    as_one,
+    cost_of,
+    groups_of,
+    handed_out,
+)
 
 MOST_PHASES = 12  # of one program: where delays are more, those that are about the same are one
 MANY = 12  # urgent jobs: the program over all of them would take far longer than a cycle has
@@ -52,12 +60,9 @@ def _in_parts(requests: Sequence[Request], seconds_left: Callable[[], float]) ->
     """The plan of a program in parts, where the program would take too long; None where there is none."""
     if _number_of_nodes(requests) <= FEW_NODES or len(_candidates(requests)) <= FEW_CANDIDATES:
         return None
-    phased = by_phases(groups_of(requests, MOST_GROUPS), seconds_left)
-    if phased is None and any(request.problem.needs is not None for request in requests):
-        phased = by_parts(requests, seconds_left)
-    if phased is None or phased.allocations is None:
-        return None
-    return Best(phased.allocations, proven=False, least_node_s=phased.least_node_s, later=phased.later)
+    if any(request.problem.needs is not None for request in requests):
+        return by_parts(requests, seconds_left)
+    return by_phases(groups_of(requests, MOST_GROUPS), seconds_left)
 
 
 def _candidates(requests: Sequence[Request]) -> set[str]:
