@@ -23,12 +23,12 @@ from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
 from clearway.model.operations import Promise
 from clearway.model.orders import DrainOrder, MoveKind, RollingDrain, RollingState
+from clearway.model.records import LARGEST_ID
 from clearway.model.report import CycleReport
 from clearway.model.requests import RequestKind, Role
 from clearway.promise.request import PromiseRequest
 from clearway.relocation.controller import jobs_left
 from clearway.relocation.plan import plan_moves
-from clearway.store.base import LARGEST_ID
 
 _VIEWER = [needs(Role.VIEWER)]
 router = APIRouter(tags=["drains"], dependencies=[needs(Role.USER)])

@@ -16,8 +16,8 @@ from clearway.api.context import Daemon
 from clearway.api.forms import NOT_FOUND, JobFilter, UserFilter
 from clearway.api.sight import Seen
 from clearway.model.operations import STATE_GROUPS, EvictionState
+from clearway.model.records import LARGEST_ID
 from clearway.model.requests import RequestKind, Role
-from clearway.store.base import LARGEST_ID
 from clearway.telemetry.log import get_logger
 
 router = APIRouter(prefix="/evictions", tags=["evictions"], dependencies=[needs(Role.USER)])

@@ -14,8 +14,8 @@ from clearway.api.status_schemas import StatusView
 from clearway.api.views import read_status
 from clearway.estimates.run_times import RunKey
 from clearway.model.durations import parse_duration_s
+from clearway.model.records import LARGEST_ID
 from clearway.model.requests import Role
-from clearway.store.base import LARGEST_ID
 
 _USER = [needs(Role.USER)]
 snapshot = APIRouter(tags=["cluster"], dependencies=_USER)

@@ -41,10 +41,10 @@ from clearway.model.plan import (
     RuleOutcome,
 )
 from clearway.model.problem import Option
-from clearway.model.records import Key
+from clearway.model.records import BACKEND, PAUSED, STATUS, Key
 from clearway.model.report import CycleReport, Waiting
 from clearway.model.urgent_report import MOST_CASES
-from clearway.store.base import BACKEND, PAUSED, STATUS, Store
+from clearway.store.repository import Store
 from clearway.telemetry.report import part_of, report
 
 MOST_SKIPPED = 50

@@ -188,16 +188,15 @@ def verify(
 ) -> None:
     """Check the database, or a backup: schema, references, documents, audit trail. Tells what is wrong."""
     from clearway.store import backup as backups  # noqa: PLC0415 - as above
-    from clearway.store.verification import faults  # noqa: PLC0415
 
     with options.errors():
         if file is None:
             with _database(config) as database:
-                found, what = faults(database), database.shown_url
+                found, what = backups.faults(database), database.shown_url
         else:
             with tempfile.TemporaryDirectory() as folder, _opened(f"sqlite:///{folder}/verify.sqlite") as database:
                 backups.restore(database, file, datetime.now(UTC), actor="verify")
-                found, what = faults(database), str(file)
+                found, what = backups.faults(database), str(file)
     for fault in found:
         options.complain(fault)
     if found:

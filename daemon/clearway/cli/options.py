@@ -20,8 +20,9 @@ from clearway.cli import render
 from clearway.config.configuration import Config, load_config
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError
+from clearway.model.records import LARGEST_ID
 from clearway.model.requests import RequestKind, RequestResult
-from clearway.store.base import LARGEST_ID, Store
+from clearway.store.repository import Store
 
 if TYPE_CHECKING:
     from clearway.cli.database import Database

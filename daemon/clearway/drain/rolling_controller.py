@@ -36,7 +36,7 @@ from clearway.model.orders import RollingDrain, RollingState, Turn, TurnState
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.report import Subject
 from clearway.model.requests import Answer, OperatorRequest
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ _MOST_KEYS = 2_000  # whose runs are kept at hand
 
 
 class HistoryStore(Protocol):
-    """Where the records are kept; see ``store.base.Store``."""
+    """Where the records are kept; see ``store.repository.Store``."""
 
     def record_checkpoint(self, record: CheckpointRecord) -> bool: ...
     def record_restart(self, record: RestartRecord) -> bool: ...

@@ -16,7 +16,7 @@ from clearway.execution.lifecycle import drain_number
 from clearway.model.audit import Audited, AuditKind
 from clearway.model.cluster import ClusterSnapshot, Node
 from clearway.model.operations import Drain, Operation
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 BREAKER = "breaker"  # the name of the stored value
 TRIPS_AT = 2  # lost nodes

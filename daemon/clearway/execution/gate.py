@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 

@@ -33,7 +33,7 @@ from clearway.model.errors import HaltedError, RequestError
 from clearway.model.records import SaveTest, SaveTestEnd
 from clearway.model.requests import Answer, OperatorRequest
 from clearway.slurm.base import SlurmBackend
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 AGAIN_AFTER = timedelta(minutes=10)  # from the last test of a job to its next one
 MOST_AT_ONCE = 4  # of all users: each writes to the file system; of one user there is one

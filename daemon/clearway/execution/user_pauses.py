@@ -19,7 +19,7 @@ from clearway.model.audit import Audited, AuditKind
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.operations import Eviction
 from clearway.model.outcome import OutcomeCode
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 SUPPRESSED = "left_alone"  # the name of the stored value, as earlier versions wrote it
 USER_PAUSES, _LOOKED_AT = "user_pauses", "loops_looked_at"  # the names of stored values

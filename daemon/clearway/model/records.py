@@ -13,6 +13,13 @@ from clearway.model.cluster import Job
 from clearway.model.operations import EvictionState, OperationKind, Preemption, Subject
 from clearway.model.problem import Action
 
+# Names of small values that the store keeps.
+HALTED = "halted"  # who has halted the daemon; empty where it is not halted
+PAUSED = "paused"
+BACKEND = "backend"
+STATUS = "status"  # mode and waiting urgent jobs, as ``service.loop.StatusRecord`` writes them
+LARGEST_ID = 2**31 - 1  # what every database's integer holds
+
 
 class Key(NamedTuple):
     """What history is kept by."""

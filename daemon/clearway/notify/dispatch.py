@@ -23,7 +23,7 @@ from clearway.model.notice import Channel, Notice, Waiting
 from clearway.notify.outbox import Bell
 from clearway.notify.sending import Sender
 from clearway.notify.undelivered import BusyError, NotYetError, UndeliverableError, UndeliveredError, UnwantedError
-from clearway.store.base import Store
+from clearway.store.repository import Store
 from clearway.telemetry.event_metrics import NoticeMetrics
 from clearway.telemetry.log import get_logger
 

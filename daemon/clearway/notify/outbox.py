@@ -13,7 +13,7 @@ from clearway.execution.user_pauses import EVERYBODY, UserPause
 from clearway.model.notice import ABOUT_JOBS, Channel, Notice, NoticeKind
 from clearway.model.operations import Operation
 from clearway.notify.changes import for_operators, notices_of, shown_time
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 
 class Bell:

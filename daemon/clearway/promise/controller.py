@@ -26,7 +26,7 @@ from clearway.preemption.validation import over_budget
 from clearway.promise.lifecycle import LATE_S, TOLERANCE, first_plan, plan_promise, under_way_beside
 from clearway.promise.request import PromiseRequest
 from clearway.slurm.base import SlurmBackend
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 ENDING = (EvictionState.RETURNING, EvictionState.CANCELLING)  # it holds nothing any more, or is about to
 

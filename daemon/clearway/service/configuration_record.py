@@ -15,7 +15,7 @@ from clearway.api.tokens import Entry
 from clearway.config.configuration import Config
 from clearway.model.audit import Audited, AuditKind, AuditRow
 from clearway.model.clock import Clock
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 _PASSWORD = re.compile(r"(?<=//)([^:/@]*):.*@")
 _HASH_SHOWN = len("sha256:") + 12

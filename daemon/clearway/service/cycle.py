@@ -32,6 +32,7 @@ from clearway.model.operations import Eviction, EvictionState, Operation, Operat
 from clearway.model.orders import RollingDrain
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.problem import Action
+from clearway.model.records import BACKEND, HALTED, PAUSED
 from clearway.model.report import CycleReport, Subject, Waiting
 from clearway.notify.outbox import Bell
 from clearway.planning.base import Planner
@@ -46,7 +47,7 @@ from clearway.service.leadership import Leadership
 from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.releases import only_observed, refused
-from clearway.store.base import BACKEND, HALTED, PAUSED, Store
+from clearway.store.repository import Store
 from clearway.telemetry.cases import CaseKeeper
 
 _DATABASE = "database"

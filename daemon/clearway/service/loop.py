@@ -22,13 +22,14 @@ from clearway.model.clock import Clock
 from clearway.model.errors import ClearwayError, CycleEndedError, LeaseLostError, StoreError
 from clearway.model.events import CycleFailed, Emit, PlanExplained
 from clearway.model.operations import Operation
+from clearway.model.records import STATUS
 from clearway.model.report import CycleReport
 from clearway.planning.base import Planner
 from clearway.preemption.explanation import Explaining
 from clearway.service.clock_watch import ClockWatch
 from clearway.service.cycle import Cycle, Parts
 from clearway.service.leadership import Leadership
-from clearway.store.base import STATUS, Store
+from clearway.store.repository import Store
 
 LOOKS_EVERY_S = 0.1
 

@@ -20,7 +20,7 @@ from clearway.model.outcome import OutcomeCode
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, LeaderEnd
 from clearway.model.requests import RequestResult
-from clearway.store.types import ID_LENGTH, TABLE_OPTIONS, Figure, LongText, Name, UtcDateTime, word
+from clearway.store.database import ID_LENGTH, TABLE_OPTIONS, Figure, LongText, Name, UtcDateTime, word
 
 # Every constraint has a name, so that a later migration can change it on all three databases.
 METADATA = MetaData(

@@ -17,7 +17,7 @@ from clearway.model.operations import Eviction, EvictionState, Preemption, Preem
 from clearway.model.problem import Action
 from clearway.model.urgent_report import Beside, Case, CaseJob
 from clearway.planning.rules import SLURM_DEFAULT
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 SOON = timedelta(hours=1)  # a job that ends so soon after it would have left "ended soon anyway"
 MOST_JOBS = 200  # kept of a case; of more their number and loss

@@ -25,7 +25,7 @@ from clearway.model.errors import ConfigError
 from clearway.model.operations import Preemption
 from clearway.model.urgent_report import MOST_CASES
 from clearway.slurm.process import Commands
-from clearway.store.base import Store
+from clearway.store.repository import Store
 from clearway.telemetry.log import configure_logging
 from clearway.telemetry.report import report
 from clearway_lab.commands.options import ReplayOptions
