@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
+from clearway.api.report import report
 from clearway.model.operations import EvictionState
 from clearway.model.plan import Explanation
-from clearway.model.urgent_report import Ending
+from clearway.model.records import Ending
 from clearway.simulation.jobs import Program
 from clearway.store.repository import Store
-from clearway.telemetry.report import report
 from tests.builders import NOW
 from tests.simulation.bad_days import busy, finish
 from tests.simulation.world import SAVES, World, config

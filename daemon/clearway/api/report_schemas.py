@@ -8,7 +8,7 @@ from pydantic import Field
 from clearway.api.plan_schemas import Answer, HostList
 from clearway.model.audit import AuditKind, AuditRow
 from clearway.model.problem import Action
-from clearway.model.urgent_report import Ending, Report
+from clearway.model.records import Ending
 
 
 class ReportJob(Answer):
@@ -119,32 +119,6 @@ class ReportView(Answer):
     held: ReportHeld = Field(description="how far predictions held")
     users: tuple[ReportUser, ...] = Field(description="users that paid or would have, largest loss first")
     cases: tuple[ReportCase, ...] = Field(description="newest first")
-
-
-def report_view(found: Report, *, complete: bool = True) -> ReportView:
-    cases = []
-    for each in found.cases:
-        case, beside = each.case, each.case.beside
-        jobs = tuple(ReportJob.model_validate({**_fields(one.job), **_fields(one), "job": None}) for one in each.jobs)
-        compared = {
-            "plan_node_s": None if beside is None else beside.plan_node_s,
-            "slurm_node_s": None if beside is None else beside.slurm_node_s,
-        }
-        cases.append(ReportCase.model_validate({**_fields(case), **_fields(each), **compared, "jobs": jobs}))
-    return ReportView(
-        since=found.since,
-        until=found.until,
-        complete=complete,
-        more=found.more,
-        sums=ReportSums.model_validate(found.sums),
-        held=ReportHeld.model_validate(found.held),
-        users=tuple(ReportUser.model_validate(each) for each in found.users),
-        cases=tuple(cases),
-    )
-
-
-def _fields(record: object) -> dict[str, object]:
-    return {name: getattr(record, name) for name in record.__dataclass_fields__}  # type: ignore[attr-defined]
 
 
 class AuditView(Answer):

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from clearway.api import plan_schemas as p
 from clearway.api import schemas as s
-from clearway.api.report_schemas import ReportView, report_view
+from clearway.api.report import part_of, report
+from clearway.api.report_schemas import ReportView
 from clearway.api.status_schemas import StatusView
 from clearway.config.configuration import Config, DaemonConfig
 from clearway.estimates.learning import History
@@ -41,11 +42,9 @@ from clearway.model.plan import (
     RuleOutcome,
 )
 from clearway.model.problem import Option
-from clearway.model.records import BACKEND, PAUSED, STATUS, Key
+from clearway.model.records import BACKEND, MOST_CASES, PAUSED, STATUS, Key
 from clearway.model.report import CycleReport, Waiting
-from clearway.model.urgent_report import MOST_CASES
 from clearway.store.repository import Store
-from clearway.telemetry.report import part_of, report
 
 MOST_SKIPPED = 50
 _NO_ORDER = DrainOrder(nodes=(), actor="")
@@ -80,7 +79,7 @@ def urgent_report(store: Store, since_s: float, now: datetime, user: str | None 
     told = found[:MOST_CASES]
     if user is not None:
         told = tuple(part for case in told if (part := part_of(case, user)) is not None)
-    return report_view(report(told, at, now, more=len(found) > MOST_CASES), complete=user is None)
+    return report(told, at, now, more=len(found) > MOST_CASES, complete=user is None)
 
 
 def advice(user: str, name: str, runs: Sequence[RunRecord]) -> s.WalltimeAdviceView | None:

@@ -13,7 +13,7 @@ from clearway.api.report_schemas import ReportCase, ReportJob, ReportView
 from clearway.cli.page import html
 from clearway.model.durations import format_duration
 from clearway.model.plan import node_hours
-from clearway.model.urgent_report import Ending
+from clearway.model.records import Ending
 from clearway.slurm.parse.hostlist import expand
 
 _MOST_ROWS = 24  # groups of nodes in a picture

@@ -32,8 +32,7 @@ from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.errors import StoreError
 from clearway.model.notice import Channel, Notice, Waiting
 from clearway.model.orders import RollingDrain, RollingState
-from clearway.model.records import CheckpointRecord, Key, RestartRecord, SaveTest
-from clearway.model.urgent_report import MOST_CASES, Case
+from clearway.model.records import MOST_CASES, Case, CheckpointRecord, Key, RestartRecord, SaveTest
 from clearway.store.rows import Values, columns_of, dump, fields_of, load, new_id, put, record_from
 from clearway.store.tables import (
     CASES,

@@ -300,7 +300,7 @@ SAVE_TESTS = _table(
     Index(None, "ended_at"),
 )
 
-# What the report is made from (``model.urgent_report.Case``): one row for each urgent job that was planned for.
+# What the report is made from (``model.records.Case``): one row for each urgent job that was planned for.
 CASES = _table(
     "cases",
     Column("job_id", Name(ID_LENGTH), primary_key=True),

@@ -15,7 +15,7 @@ from clearway.execution.open_operations import OpenOperations
 from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.operations import Eviction, EvictionState, Preemption, PreemptionState
 from clearway.model.problem import Action
-from clearway.model.urgent_report import Beside, Case, CaseJob
+from clearway.model.records import Beside, Case, CaseJob
 from clearway.planning.rules import SLURM_DEFAULT
 from clearway.store.repository import Store
 
