@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from clearway.config.configuration import Config
-from clearway.model.ask import Ask
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.limits import Limits
-from clearway.model.plan import Plan, Preemptor
+from clearway.model.plan import Ask, Plan, Preemptor
 from clearway.preemption.detection import preemptor_of, waits_since
 from clearway.preemption.opportunistic import ordinary
 
