@@ -6,7 +6,7 @@ an ``int`` field) is refused when it is written, because it could not be read ag
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import Any, TypeVar, get_type_hints
 
@@ -17,7 +17,7 @@ from sqlalchemy import Connection, CursorResult, Row, Table, insert, update
 from clearway.model.cluster import Job
 from clearway.model.errors import StoreError
 from clearway.model.operations import Drain, Eviction, Operation, OperationKind, Preemption, Promise, Relocation
-from clearway.model.plan import OperationPlan
+from clearway.model.plan import OperationPlan, Plan
 from clearway.store.tables import EVICTIONS, PREEMPTIONS
 
 T = TypeVar("T")
@@ -76,33 +76,22 @@ PLANS: dict[OperationKind, type[OperationPlan]] = {
 
 
 def eviction_values(eviction: Operation) -> Values:
-    subject = eviction.subject
-    return fields_of(eviction, _EVICTION_FIELDS) | {
-        "kind": eviction.kind,
-        "preemptor_job_id": subject.job_id,
-        "preemptor_display_id": subject.display_id,
-        "preemptor_user": subject.user,
-        "preemptor_account": subject.account,
-        "rule": eviction.plan.rule if isinstance(eviction, Eviction) else "",
-        "deadline": eviction.plan.deadline,
-        "nodes_needed": eviction.plan.nodes_needed,
-        "predicted_lost_node_s": eviction.predicted_lost_node_s,
-        "actual_lost_node_s": eviction.actual_lost_node_s,
-    }
+    plan, subject = eviction.plan, asdict(eviction.subject)
+    return (
+        fields_of(eviction, (*_EVICTION_FIELDS, "kind", "predicted_lost_node_s", "actual_lost_node_s"))
+        | fields_of(plan, ("deadline", "nodes_needed"))
+        | {f"preemptor_{name}": value for name, value in subject.items()}
+        | {"rule": plan.rule if isinstance(plan, Plan) else ""}
+    )
 
 
 def preemption_values(preemption: Preemption) -> Values:
     job = preemption.job
-    return fields_of(preemption, _PREEMPTION_FIELDS) | {
-        "job_id": job.job_id,
-        "display_id": job.display_id,
-        "user": job.user,
-        "account": job.account,
-        "num_nodes": job.num_nodes,
-        "plan_order": preemption.order,
-        "eternal": preemption.eternal,
-        "job": dump(job),
-    }
+    return (
+        fields_of(preemption, (*_PREEMPTION_FIELDS, "eternal"))
+        | fields_of(job, ("job_id", "display_id", "user", "account", "num_nodes"))
+        | {"plan_order": preemption.order, "job": dump(job)}
+    )
 
 
 def eviction_from(row: Row[Any], plan: OperationPlan, preemptions: Sequence[Row[Any]]) -> Operation:
