@@ -151,7 +151,7 @@ whatever the deadline, so their losses hardly change while the optimum falls.
 
 *Ratio* is the mean loss of a planner divided by the mean of the optimum on the same problems, those for which it found
 a plan; *plans* says for how many of the solvable problems that was.
-{quality.checked_by_highs} of the problems, spread over all workloads, were solved by `milp` (HiGHS) as well,
+{quality.checked_by_highs} of the problems, spread over all workloads, were solved by HiGHS as well,
 with equal losses. It is as good as `eviction-dp` and left out, as is `backtracking`, which would not end.
 
 ![Ratio to the optimum by planner and delay](../images/planner-quality.svg)

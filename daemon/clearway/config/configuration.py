@@ -146,14 +146,17 @@ class CostsConfig(_Section):
 class LearningConfig(_Section):
     """How the next checkpoint of an application is predicted from its earlier ones under the same checkpointer."""
 
-    quantile: float = _key(0.9, "a checkpoint is expected to take this quantile of the earlier durations", gt=0, le=1)
+    quantile: float = _key(
+        0.9,
+        "the probability with which the next checkpoint of an application takes no longer than expected",
+        gt=0,
+        le=1,
+    )
     margin: Duration = _key(
-        1.0, "time added to that quantile. clearway calibration says how many checkpoints took no longer; 0: none"
+        1.0, "time added to what is expected so. clearway calibration says how many checkpoints took no longer; 0: none"
     )
     min_samples: Count = _key(
-        5,
-        "with fewer checkpoints of an application, the longest of them is expected; with fewer checkpoints of a "
-        "checkpointer, the model of [costs] counts for applications without any",
+        5, "with fewer checkpoints of a checkpointer, the model of [costs] counts for applications without any"
     )
     failures: Count = _key(2, "failed or late checkpoints in a row after which an application is not asked any more")
     forgive_after: Duration = _key(

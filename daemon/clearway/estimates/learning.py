@@ -1,10 +1,12 @@
 """What earlier checkpoints and restarts teach about the next ones. Pure.
 
 Model: what a program saves, and how long that takes, depends on the user, the application and the checkpointer. So
-records are kept by (user, application, checkpointer), the key, and the next checkpoint of a key is expected to take
-a quantile of what its earlier ones took (the value at rank ceil(quantile x n) of the n measured, the largest of them
-while there are few) and a margin. A key without records gets the median over all keys of its checkpointer, each key
-counting once with its own median: the user whose jobs are preempted most often does not decide for the others.
+records are kept by (user, application, checkpointer), the key, and the next checkpoint of a key is expected to take a
+quantile of what its earlier ones took and a margin: the value at rank ceil(quantile x (n + 1)) of the n measured, or
+the largest of them. Where the next is drawn as they were, each rank among all n + 1 is equally likely for it, so it
+takes no longer with that probability, or with n / (n + 1) while n is small. A key without records gets the median over
+all keys of its checkpointer, each key counting once with its own median: the user whose jobs are preempted most often
+does not decide for the others.
 
 Seconds were measured on some number of nodes. More nodes take longer by the ratio of the CoSim paper's equation (1)
 for the same MiB on each node, in which the MiB cancel: max(n / Ba, 1 / Bc) / max(n' / Ba, 1 / Bc). Fewer nodes are not
@@ -167,10 +169,9 @@ class History:
         return {}
 
     def _upper(self, values: Sequence[float]) -> float:
-        """The configured quantile by nearest rank; the maximum of few."""
-        if len(values) < self.learning.min_samples:
-            return max(values)
-        return quantile(values, self.learning.quantile)
+        """What the next one does not exceed with the configured probability, as far as so few can say."""
+        rank = math.ceil(self.learning.quantile * (len(values) + 1) - 1e-9)
+        return sorted(values)[min(rank, len(values)) - 1]
 
     def _write_s(self, records: Iterable[CheckpointRecord], nodes: int) -> list[float]:
         """Of those that were measured."""
