@@ -90,27 +90,30 @@ def _job(job: CaseJob, case: Case) -> ReportJob:
 
 def _sums(told: Sequence[ReportCase]) -> ReportSums:
     endings = Counter(each.ending for each in told)
-    beside = [each for each in told if each.plan_node_s is not None]
-    both = [each for each in beside if each.saved_node_s is not None]
-    clearway, slurm = sum(each.plan_node_s or 0.0 for each in both), sum(each.slurm_node_s or 0.0 for each in both)
+    added_up = ("lost_node_s", "would_lose_node_s", "sooner_s", "unlisted", "unlisted_node_s")
     return ReportSums(
         cases=len(told),
         urgent_jobs=len({each.job_id for each in told}),
         by_ending={ending: endings[ending] for ending in Ending},
         in_time=sum(bool(each.in_time) for each in told),
-        lost_node_s=sum(each.lost_node_s for each in told),
-        would_lose_node_s=sum(each.would_lose_node_s for each in told),
-        sooner_s=sum(each.sooner_s for each in told),
-        compared=len(both),
-        plan_node_s=clearway,
-        slurm_node_s=slurm,
-        saved_node_s=slurm - clearway,
-        slurm_without_plan=len(beside) - len(both),
-        not_compared=len(told) - len(beside),
-        unlisted=sum(each.unlisted for each in told),
-        unlisted_node_s=sum(each.unlisted_node_s for each in told),
         ended_soon=sum(job.ended_soon for each in told for job in each.jobs),
+        **{name: sum(getattr(each, name) for each in told) for name in added_up},
+        **_beside_slurm(told),
     )
+
+
+def _beside_slurm(told: Sequence[ReportCase]) -> dict[str, Any]:
+    beside = [(each.plan_node_s, each.slurm_node_s) for each in told if each.plan_node_s is not None]
+    both = [(plan or 0.0, slurm) for plan, slurm in beside if slurm is not None]
+    clearway, slurm = sum(plan for plan, _ in both), sum(rule for _, rule in both)
+    return {
+        "compared": len(both),
+        "plan_node_s": clearway,
+        "slurm_node_s": slurm,
+        "saved_node_s": slurm - clearway,
+        "slurm_without_plan": len(beside) - len(both),
+        "not_compared": len(told) - len(beside),
+    }
 
 
 def _users(told: Iterable[ReportCase]) -> tuple[ReportUser, ...]:
@@ -137,21 +140,36 @@ def _held(cases: Iterable[Case]) -> ReportHeld:
     """How far predictions held, in plans that were carried out."""
     acted = [case for case in cases if case.acted]
     jobs = [job for case in acted for job in case.jobs]
-    times = [(j.actual_checkpoint_s, j.predicted_checkpoint_s) for j in jobs if j.actual_checkpoint_s is not None]
+    times = [(job.actual_checkpoint_s, job.predicted_checkpoint_s) for job in jobs]
+    losses = [(job.actual_lost_node_s, job.predicted_lost_node_s) for job in jobs if job.preempted]
+    return ReportHeld(**_checkpoints(times), **_starts(acted), **_losses(losses))
+
+
+def _checkpoints(times_s: Iterable[tuple[float | None, float]]) -> dict[str, Any]:
+    known = [(actual, predicted) for actual, predicted in times_s if actual is not None]
+    return {
+        "checkpoints": len(known),
+        "checkpoints_within": sum(actual <= predicted for actual, predicted in known),
+        "checkpoint_ratio": _median([actual / predicted for actual, predicted in known if predicted > 0]),
+    }
+
+
+def _starts(acted: Iterable[Case]) -> dict[str, Any]:
     starts = [(case.started_at, case) for case in acted if case.started_at is not None and not case.called_off]
-    lost = [(j.actual_lost_node_s, j.predicted_lost_node_s) for j in jobs if j.preempted]
-    losses = [(actual, predicted) for actual, predicted in lost if actual is not None]
-    return ReportHeld(
-        checkpoints=len(times),
-        checkpoints_within=sum(actual <= predicted for actual, predicted in times),
-        checkpoint_ratio=_median([actual / predicted for actual, predicted in times if predicted > 0]),
-        starts=len(starts),
-        starts_in_time=sum(started <= case.deadline for started, case in starts),
-        start_error_s=_median([(started - case.expected_start).total_seconds() for started, case in starts]),
-        losses=len(losses),
-        predicted_lost_node_s=sum(predicted for _, predicted in losses),
-        actual_lost_node_s=sum(actual for actual, _ in losses),
-    )
+    return {
+        "starts": len(starts),
+        "starts_in_time": sum(started <= case.deadline for started, case in starts),
+        "start_error_s": _median([(started - case.expected_start).total_seconds() for started, case in starts]),
+    }
+
+
+def _losses(losses_node_s: Iterable[tuple[float | None, float]]) -> dict[str, Any]:
+    known = [(actual, predicted) for actual, predicted in losses_node_s if actual is not None]
+    return {
+        "losses": len(known),
+        "predicted_lost_node_s": sum(predicted for _, predicted in known),
+        "actual_lost_node_s": sum(actual for actual, _ in known),
+    }
 
 
 def _median(values: Sequence[float]) -> float | None:

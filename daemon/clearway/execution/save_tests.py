@@ -112,11 +112,11 @@ def looked_at(test: SaveTest, seen: Job | None, now: datetime) -> SaveTest:
     said = None if seen is None or seen.run != test.job.run else save_report(seen, now, test.asked_at, of=test.job)
     if said is not None and said.claims is not None and said.saved:
         return _saved(test, said.claims, now)
-    if seen is None or seen.run != test.job.run or seen.state in gone:
+    if seen is None or said is None or seen.state in gone:
         what = "has ended" if seen is None or seen.state is JobState.ENDED else f"is {seen.raw_state}"
         asked = "before it said that it has saved itself" if test.asked else "before it was asked"
         return ended(test, SaveTestEnd.LEFT, f"job {test.job.display_id} {what} {asked}", now)
-    if said is not None and said.failed:
+    if said.failed:
         why = f"job {test.job.display_id} says that its checkpoint failed; the job's output says why"
         return ended(test, SaveTestEnd.FAILED, why, now)
     if now <= test.latest:
