@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from clearway.config import plugins
-from clearway.config.access import SlurmConfig
 from clearway.config.configuration import Config
 from clearway.drain.controller import DrainController
 from clearway.drain.lifecycle import DrainLifecycle
@@ -32,8 +30,7 @@ from clearway.model.errors import ConfigError
 from clearway.model.events import fan_out
 from clearway.model.operations import Drain, Eviction, Promise, Relocation
 from clearway.model.problem import Action
-from clearway.notify.dispatch import Dispatcher, NotesFence
-from clearway.notify.outbox import Outbox
+from clearway.notify.dispatch import Dispatcher, NotesFence, Outbox
 from clearway.notify.sending import open_senders
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
@@ -54,13 +51,13 @@ from clearway.slurm.base import SlurmBackend
 from clearway.slurm.identity import SlurmIdentity
 from clearway.slurm.job_notes import open_notes
 from clearway.store.repository import Store
-from clearway.telemetry.cases import CaseKeeper
-from clearway.telemetry.log import get_logger
-from clearway.telemetry.log_lines import LogLines
+from clearway.telemetry.log import LogLines, get_logger
 from clearway.telemetry.metrics import Metrics
+from clearway.telemetry.report import CaseKeeper
 
 AUTO = ("pyslurm", "cli")  # what slurm.backend = "auto" tries, the one that is preferred first
 _LOGIN_S = 5.0  # a caller waits for it
+_OTHER_CONFIGURATION = "another configuration holds from the next cycle on"
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,6 @@ def build(
     """A daemon for this configuration; ``origin`` is its file, for messages.
 
     ``calendar_waits_s``: how long a cycle waits for a calendar to be read, where no time of ours is gone by.
-
     Raises ``ClearwayError`` when a part of it cannot be had.
     """
     clock = clock or SystemClock()
@@ -100,7 +96,7 @@ def build(
             backend, why = choose_backend(config, clock)
         metrics = Metrics(clock, backend=backend.name, checkpointers=plugins.names(plugins.CHECKPOINTERS))
         if restarts := getattr(backend, "worker_restarts", None):
-            metrics.count_restarts(restarts)
+            metrics.restarts = restarts
         emit = fan_out(metrics.record, LogLines(clock, store.steps).write)
         parts = Parts(
             backend=backend,
@@ -125,16 +121,15 @@ def open_dispatcher(loop: Loop, metrics: Metrics) -> Dispatcher:
     """What tells owners and operators; on a simulated cluster the jobs themselves say nothing."""
     parts, config, leadership = loop.parts, loop.config, loop.leadership
     fence = NotesFence(leadership, config.daemon.lease / 2)
-    conf = str(config.slurm.conf) if config.slurm.conf else None
-    notes = open_notes(config.slurm.timeout, conf, fence) if parts.backend.name != "simulated" else None
+    simulated = parts.backend.name == "simulated"
+    notes = None if simulated else open_notes(config.slurm.timeout, _conf(config), fence)
     senders = partial(open_senders, notes=notes)
-    return Dispatcher(parts.store, parts.clock, metrics.notices, parts.bell, leadership, senders)
+    return Dispatcher(parts.store, parts.clock, metrics, parts.bell, leadership, senders)
 
 
 def new_loop(config: Config, parts: Parts) -> Loop:
     """A loop that has not run a cycle yet."""
-    explainer = Explainer(parts.store, parts.planner, parts.clock, parts.emit)
-    return Loop(parts, config, assemble, explainer)
+    return Loop(parts, config, assemble, Explainer(parts.store, parts.planner, parts.clock, parts.emit))
 
 
 def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
@@ -155,7 +150,8 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         attempt=quarantine.attempt_job,
     )
     silent = SilentNodes()
-    gate = Gate(store, config.daemon.halt_file, (partial(_reload_waits, parts),))
+    reload_waits = lambda: _OTHER_CONFIGURATION if parts.reload_waits.is_set() else ""  # noqa: E731 - asked each time
+    gate = Gate(store, config.daemon.halt_file, (reload_waits,))
     leadership.closed = gate.closed
     executor = Executor(
         commander=Commander(backend, store, emit, timedelta(seconds=config.execution.placement_grace)),
@@ -246,10 +242,6 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
     )
 
 
-def _reload_waits(parts: Parts) -> str:
-    return "another configuration holds from the next cycle on" if parts.reload_waits.is_set() else ""
-
-
 def checkpointer_actions() -> Mapping[str, Action]:
     """What the registered checkpointers are to planning, by name; one that cannot be loaded is left out, and told."""
     actions = dict(BY_ITSELF)
@@ -276,40 +268,32 @@ def choose_backend(config: Config, clock: Clock) -> tuple[SlurmBackend, str]:
 
     Raises ``ConfigError`` when it cannot be used; the message says why.
     """
-    wanted = config.slurm.backend
-    names = AUTO if wanted == "auto" else (wanted,)
-    unusable: dict[str, str] = {}
-    for name in names:
+    wanted, slurm = config.slurm.backend, config.slurm
+    unusable: list[str] = []
+    for name in AUTO if wanted == "auto" else (wanted,):
+        options = {"url": slurm.rest_url, "auth": slurm.rest_auth, "token_file": slurm.rest_token_file}
         backend: SlurmBackend = plugins.load(plugins.BACKENDS, name)(
-            now=clock.now,
-            slurm_conf=str(config.slurm.conf) if config.slurm.conf else None,
-            timeout_s=config.slurm.timeout,
-            **(_slurmrestd(config.slurm) if name == "rest" else {}),
+            now=clock.now, slurm_conf=_conf(config), timeout_s=slurm.timeout, **(options if name == "rest" else {})
         )
         why_not = backend.available()
         if why_not is None:
-            why = "; ".join([f'slurm.backend is "{wanted}"', *_unusable(unusable)])
+            why = "; ".join([f'slurm.backend is "{wanted}"', *unusable])
             get_logger().info("talking to Slurm", backend=name, why=why)
             if (cannot := getattr(backend, "cannot", None)) and (actions := cannot()):
                 get_logger().warning("Slurm cannot be asked to do everything", not_done="; ".join(actions))
             return backend, why
         backend.close()
-        unusable[name] = why_not
-    raise ConfigError("slurm.backend: " + "; ".join(_unusable(unusable)))
+        unusable.append(f"{name} cannot be used: {why_not}")
+    raise ConfigError("slurm.backend: " + "; ".join(unusable))
 
 
-def _unusable(backends: Mapping[str, str]) -> list[str]:
-    return [f"{name} cannot be used: {why}" for name, why in backends.items()]
-
-
-def _slurmrestd(config: SlurmConfig) -> dict[str, Any]:
-    return {"url": config.rest_url, "auth": config.rest_auth, "token_file": config.rest_token_file}
+def _conf(config: Config) -> str | None:
+    return str(config.slurm.conf) if config.slurm.conf else None
 
 
 def open_identity(config: Config, clock: Clock) -> SlurmIdentity:
     """Who Slurm's users are; the commands answer whatever the backend is."""
-    conf = str(config.slurm.conf) if config.slurm.conf else None
-    return SlurmIdentity(now=clock.now, slurm_conf=conf, timeout_s=min(config.slurm.timeout, _LOGIN_S))
+    return SlurmIdentity(now=clock.now, slurm_conf=_conf(config), timeout_s=min(config.slurm.timeout, _LOGIN_S))
 
 
 def open_store(config: Config) -> Store:
@@ -323,13 +307,11 @@ def open_store(config: Config) -> Store:
 
 def must_exist(url: str) -> None:
     """Raises ``ConfigError`` for a SQLite file that is not there, or that this user cannot look for."""
-    prefix = "sqlite:///"
-    if not url.startswith(prefix):
+    if not url.startswith("sqlite:///"):
         return
     try:
-        found = Path(url.removeprefix(prefix)).exists()
+        if not Path(url.removeprefix("sqlite:///")).exists():
+            raise ConfigError(f"store.url: {url}: no such database; has the daemon run yet?")
     except OSError as error:  # the folder of the daemon's state is its user's alone
         why = f"{error.strerror}; run it as the daemon's user"
         raise ConfigError(f"store.url: {url}: cannot be looked for: {why}") from None
-    if not found:
-        raise ConfigError(f"store.url: {url}: no such database; has the daemon run yet?")

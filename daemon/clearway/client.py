@@ -9,6 +9,7 @@
 Answers are the API's schemas. Nothing here knows the daemon, its database or Slurm.
 """
 
+import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -19,24 +20,10 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from clearway.api import report_schemas, schemas
 from clearway.api.job_schemas import JobView
-from clearway.api.plan_schemas import ExplanationView, VerdictList, VerdictView
-from clearway.api.report_schemas import AuditCheckView, AuditList, AuditView, ReportView
-from clearway.api.schemas import (
-    CalibrationView,
-    EvictionList,
-    EvictionView,
-    Health,
-    LeaderList,
-    RequestView,
-    RollingList,
-    RollingView,
-    RollingWhatIf,
-    StepList,
-    WalltimeAdviceView,
-    WhatIfView,
-)
-from clearway.api.status_schemas import StatusView
+from clearway.api.report_schemas import AuditCheckView, AuditList, AuditView, ReportView, StatusView
+from clearway.api.schemas import ExplanationView, VerdictList, VerdictView
 from clearway.drain.request import DrainRequest
 from clearway.model.audit import AuditKind
 from clearway.model.errors import ClearwayError
@@ -44,27 +31,29 @@ from clearway.model.orders import MoveKind
 from clearway.model.requests import RequestKind
 
 URL, TOKEN, TOKEN_FILE = "CLEARWAY_URL", "CLEARWAY_TOKEN", "CLEARWAY_TOKEN_FILE"
-_UNIX = "unix:"
-_LIMIT_S = 60.0
-_HEALTH_S = 5.0
+_LIMIT_S, _HEALTH_S = 60.0, 5.0
 _PAGE = 100  # items; what every list of the API gives at a time
 _TRIES = 4  # of a request that found the daemon busy
 _LONGEST_WAIT_S = 5.0
-_UNKNOWN = httpx.codes.UNAUTHORIZED
 _PATHS = {
     RequestKind.APPROVE: "evictions/{eviction_id}/approve",
     RequestKind.CANCEL: "evictions/{eviction_id}/cancel",
     RequestKind.CANCEL_ROLLING: "rolling-drains/{rolling_id}/cancel",
-    RequestKind.DRAIN: "drains",
-    RequestKind.UNDRAIN: "undrains",
-    RequestKind.PROMISE: "promises",
     RequestKind.COMPACT: "compactions",
     RequestKind.PROMOTE: "promotions",
-} | {kind: kind.value for kind in (RequestKind.PAUSE, RequestKind.RESUME, RequestKind.HALT, RequestKind.UNHALT)}
-_MOVES = {MoveKind.COMPACTION: "compactions", MoveKind.PROMOTION: "promotions"}
+}
+_PATHS |= {kind: f"{kind.value}s" for kind in (RequestKind.DRAIN, RequestKind.UNDRAIN, RequestKind.PROMISE)}
+_PATHS |= {kind: kind.value for kind in (RequestKind.PAUSE, RequestKind.RESUME, RequestKind.HALT, RequestKind.UNHALT)}
 
 T = TypeVar("T", bound=BaseModel)
-L = TypeVar("L", CalibrationView, EvictionList, LeaderList, RollingList, VerdictList)
+L = TypeVar(
+    "L",
+    report_schemas.CalibrationView,
+    schemas.EvictionList,
+    report_schemas.LeaderList,
+    schemas.RollingList,
+    VerdictList,
+)
 
 
 class ApiError(ClearwayError):
@@ -90,9 +79,9 @@ class Client:
         self, url: str, token: str = "", *, authority: Path | None = None, http: httpx.Client | None = None
     ) -> None:
         self.url = url
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = http or _connected(url, authority)
-        self._http.headers.update(headers)
+        if token:
+            self._http.headers["Authorization"] = f"Bearer {token}"
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -112,24 +101,22 @@ class Client:
     def close(self) -> None:
         self._http.close()
 
-    # Reading
-
-    def health(self) -> Health:
+    def health(self) -> report_schemas.Health:
         """What the daemon says without a token, within seconds."""
-        return self._answer(Health, lambda: self._http.get("/health", timeout=_HEALTH_S))
+        return self._answer(report_schemas.Health, lambda: self._http.get("/health", timeout=_HEALTH_S))
 
     def status(self) -> StatusView:
         return self._get(StatusView, "status")
 
-    def evictions(self, state: str | None = None, limit: int = _PAGE) -> EvictionList:
+    def evictions(self, state: str | None = None, limit: int = _PAGE) -> schemas.EvictionList:
         """Newest first; ``state`` is planned, active, past or one state."""
-        return self._list(EvictionList, "evictions", limit, state=state)
+        return self._list(schemas.EvictionList, "evictions", limit, state=state)
 
-    def promises(self, limit: int = _PAGE) -> EvictionList:
-        return self._list(EvictionList, "promises", limit)
+    def promises(self, limit: int = _PAGE) -> schemas.EvictionList:
+        return self._list(schemas.EvictionList, "promises", limit)
 
-    def eviction(self, eviction_id: int) -> EvictionView:
-        return self._get(EvictionView, f"evictions/{eviction_id}")
+    def eviction(self, eviction_id: int) -> schemas.EvictionView:
+        return self._get(schemas.EvictionView, f"evictions/{eviction_id}")
 
     def job(self, job_id: str) -> JobView:
         """By its display id, such as 4711, 4700_11 or 4700+1."""
@@ -139,93 +126,83 @@ class Client:
         """All of them, those of the jobs that leave first."""
         return self._list(VerdictList, f"evictions/{eviction_id}/verdicts", None).items
 
-    def steps(self, eviction_id: int) -> StepList:
-        return self._get(StepList, f"evictions/{eviction_id}/steps")
+    def steps(self, eviction_id: int) -> schemas.StepList:
+        return self._get(schemas.StepList, f"evictions/{eviction_id}/steps")
 
     def explanation(self, eviction_id: int) -> ExplanationView:
         return self._get(ExplanationView, f"evictions/{eviction_id}/explanation")
 
-    def leaders(self, limit: int = _PAGE) -> LeaderList:
-        return self._list(LeaderList, "leaders", limit)
+    def leaders(self, limit: int = _PAGE) -> report_schemas.LeaderList:
+        return self._list(report_schemas.LeaderList, "leaders", limit)
 
-    def calibration(self, limit: int = _PAGE) -> CalibrationView:
-        return self._list(CalibrationView, "calibration", limit)
+    def calibration(self, limit: int = _PAGE) -> report_schemas.CalibrationView:
+        return self._list(report_schemas.CalibrationView, "calibration", limit)
 
     def report(self, since: str = "7d") -> ReportView:
         """On urgent jobs; ``since``: how far to look back, such as 7d."""
         return self._get(ReportView, "report", since=since)
 
-    def walltime_advice(self, user: str, name: str) -> WalltimeAdviceView:
-        return self._get(WalltimeAdviceView, "walltime/advice", user=user, name=name)
+    def walltime_advice(self, user: str, name: str) -> report_schemas.WalltimeAdviceView:
+        return self._get(report_schemas.WalltimeAdviceView, "walltime/advice", user=user, name=name)
 
-    def rolling_drains(self, limit: int = _PAGE) -> RollingList:
-        return self._list(RollingList, "rolling-drains", limit)
+    def rolling_drains(self, limit: int = _PAGE) -> schemas.RollingList:
+        return self._list(schemas.RollingList, "rolling-drains", limit)
 
-    def rolling_drain(self, rolling_id: int) -> RollingView:
-        return self._get(RollingView, f"rolling-drains/{rolling_id}")
+    def rolling_drain(self, rolling_id: int) -> schemas.RollingView:
+        return self._get(schemas.RollingView, f"rolling-drains/{rolling_id}")
 
     def audit(
         self, limit: int = _PAGE, kind: AuditKind | None = None, actor: str | None = None
     ) -> tuple[AuditView, ...]:
         """Newest first; of this kind and actor alone where they are given."""
         found: list[AuditView] = []
-        before: int | None = None
-        while len(found) < limit:
-            page = self._get(AuditList, "audit", limit=_PAGE, before=before)
+        page: AuditList | None = None
+        while page is None or (len(found) < limit and page.next_before is not None):
+            page = self._get(AuditList, "audit", limit=_PAGE, before=page and page.next_before)
             found += [e for e in page.items if kind in (None, e.kind) and actor in (None, e.actor)]
-            if (before := page.next_before) is None:
-                break
         return tuple(found[:limit])
 
     def audit_check(self) -> AuditCheckView:
         return self._get(AuditCheckView, "audit/check")
 
-    # What would be
-
-    def what_if(self, nodes: int, max_delay_s: float, partition: str | None = None) -> WhatIfView:
+    def what_if(self, nodes: int, max_delay_s: float, partition: str | None = None) -> schemas.WhatIfView:
         """For an urgent job of so many whole nodes."""
         return self.preview({"nodes": nodes, "max_delay": max_delay_s, "partition": partition})
 
-    def preview(self, question: Mapping[str, Any]) -> WhatIfView:
-        return self._post(WhatIfView, "what-if", question)
+    def preview(self, question: Mapping[str, Any]) -> schemas.WhatIfView:
+        return self._post(schemas.WhatIfView, "what-if", json.dumps(question))
 
-    def drain_what_if(self, wish: DrainRequest) -> WhatIfView:
-        return self._post(WhatIfView, "drains/what-if", wish.model_dump(mode="json"))
+    def drain_what_if(self, wish: DrainRequest) -> schemas.WhatIfView:
+        return self._post(schemas.WhatIfView, "drains/what-if", wish.model_dump_json())
 
-    def rolling_what_if(self, wish: DrainRequest) -> RollingWhatIf:
-        return self._post(RollingWhatIf, "rolling-drains/what-if", wish.model_dump(mode="json"))
+    def rolling_what_if(self, wish: DrainRequest) -> schemas.RollingWhatIf:
+        return self._post(schemas.RollingWhatIf, "rolling-drains/what-if", wish.model_dump_json())
 
-    def moves_what_if(self, kind: MoveKind) -> WhatIfView:
-        return self._post(WhatIfView, f"{_MOVES[kind]}/what-if")
-
-    # Requests
+    def moves_what_if(self, kind: MoveKind) -> schemas.WhatIfView:
+        return self._post(schemas.WhatIfView, f"{kind.value}s/what-if")
 
     def ask(
         self, kind: RequestKind, eviction_id: int | None = None, *, document: str = "", rolling_id: int | None = None
     ) -> int:
         """Store a request for the daemon's next cycle; its number. ``document``: what it is about, as JSON."""
-        path = _PATHS.get(kind)
-        if path is None:
+        if kind not in _PATHS:
             raise ApiError(0, f"{kind.value} cannot be asked for over REST: run it beside the database")
-        filled = path.format(eviction_id=eviction_id, rolling_id=rolling_id)
-        return self._post(RequestView, filled, content=document or None).request_id
+        path = _PATHS[kind].format(eviction_id=eviction_id, rolling_id=rolling_id)
+        return self._post(schemas.RequestView, path, document).request_id
 
     def test_preemption(self, job_id: str) -> int:
-        return self._post(RequestView, f"jobs/{quote(job_id)}/test-preemption").request_id
+        return self._post(schemas.RequestView, f"jobs/{quote(job_id)}/test-preemption").request_id
 
-    def request(self, request_id: int) -> RequestView:
-        return self._get(RequestView, f"requests/{request_id}")
-
-    # How
+    def request(self, request_id: int) -> schemas.RequestView:
+        return self._get(schemas.RequestView, f"requests/{request_id}")
 
     def _get(self, schema: type[T], path: str, **parameters: Any) -> T:
         given = {name: value for name, value in parameters.items() if value is not None}
         return self._answer(schema, lambda: self._http.get(f"/api/v1/{path}", params=given))
 
-    def _post(self, schema: type[T], path: str, body: Mapping[str, Any] | None = None, content: str | None = None) -> T:
-        sent: dict[str, Any] = {} if body is None else {"json": body}
-        if content is not None:
-            sent = {"content": content.encode(), "headers": {"Content-Type": "application/json"}}
+    def _post(self, schema: type[T], path: str, document: str = "") -> T:
+        headers = {"Content-Type": "application/json"}
+        sent: dict[str, Any] = {"content": document.encode(), "headers": headers} if document else {}
         return self._answer(schema, lambda: self._http.post(f"/api/v1/{path}", **sent))
 
     def _list(self, schema: type[L], path: str, limit: int | None, **parameters: Any) -> L:
@@ -245,7 +222,8 @@ class Client:
             for _ in range(_TRIES - 1):
                 if answer.status_code != httpx.codes.TOO_MANY_REQUESTS:
                     break
-                time.sleep(min(_LONGEST_WAIT_S, _seconds(answer.headers.get("Retry-After", ""))))
+                wait = answer.headers.get("Retry-After", "")
+                time.sleep(min(_LONGEST_WAIT_S, float(wait) if wait.isdigit() else 1.0))
                 answer = send()
         except httpx.TimeoutException:
             raise SilentError(0, f"{self.url} gives no answer in time") from None
@@ -269,8 +247,8 @@ def read_token(file: Path) -> str:
 
 
 def _connected(url: str, authority: Path | None) -> httpx.Client:
-    if url.startswith(_UNIX):
-        transport = httpx.HTTPTransport(uds=url.removeprefix(_UNIX))
+    if url.startswith("unix:"):
+        transport = httpx.HTTPTransport(uds=url.removeprefix("unix:"))
         return httpx.Client(base_url="http://localhost", transport=transport, timeout=_LIMIT_S)
     if not url.startswith(("http://", "https://")):
         raise ApiError(0, f"the daemon's address must be such as https://host:8642 or unix:PATH, not {url[:80]!r}")
@@ -288,10 +266,6 @@ def _refusal(answer: httpx.Response) -> str:
         detail = answer.json()["detail"]
     except (ValueError, KeyError, TypeError):
         detail = None
-    hint = f" (set {TOKEN}, or run it where `scontrol token` works)" if answer.status_code == _UNKNOWN else ""
     told = detail if isinstance(detail, str) else f"the daemon answers {answer.status_code} {answer.reason_phrase}"
-    return f"{told}{hint}"
-
-
-def _seconds(text: str) -> float:
-    return float(text) if text.isdigit() else 1.0
+    unknown = answer.status_code == httpx.codes.UNAUTHORIZED
+    return f"{told} (set {TOKEN}, or run it where `scontrol token` works)" if unknown else told

@@ -12,8 +12,7 @@ from typing import Any
 import typer.main
 
 from clearway import __version__
-from clearway.cli.app import app
-from clearway.cli.joined import below
+from clearway.cli.app import app, below
 
 
 def roff(text: str) -> str:

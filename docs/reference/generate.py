@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 from clearway.api.app import create_app
 from clearway.cli.app import app as command_line
-from clearway.cli.joined import below
+from clearway.cli.app import below
 from clearway.cli.problem_fields import SCHEMA_FILE, problem_schema
 from clearway.config.configuration import Config, PreemptorRule
 from clearway.model.clock import SystemClock

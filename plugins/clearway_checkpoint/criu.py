@@ -3,14 +3,8 @@
 It needs root on the node, which the root helper ``clearway-criu`` has through sudo; the driver ``criu.sh`` says how.
 """
 
-from clearway.config.configuration import CostsConfig
-from clearway.estimates.checkpointers import Estimate, Footprint
-from clearway.estimates.costs import checkpoint_time_s
 from clearway.model.problem import Action
 from clearway_checkpoint.driver import Driver
-
-_IMAGE_OVERHEAD_MIB = 1.0  # measured: an image is what is resident, and one MiB
-_RESTART_S = 0.5  # measured below 0.1 s for 100 MB; sudo, the owner's check and the pid namespace come on top
 
 
 class Criu(Driver):
@@ -25,13 +19,3 @@ class Criu(Driver):
         "The other node needs the same libraries and no older processor.",
         "GPUs only through cuda-checkpoint, which is experimental: never tried with a real one.",
     )
-
-    def estimate(self, footprint: Footprint, costs: CostsConfig) -> Estimate:
-        """The CoSim paper, equation (1), with all resident memory as the size; a restart reads what was written."""
-        node_mib = footprint.memory_mib + _IMAGE_OVERHEAD_MIB
-        transfer_s = checkpoint_time_s(footprint.nodes, node_mib, costs)
-        return Estimate(
-            size_mib=node_mib * footprint.nodes,
-            checkpoint_s=transfer_s + costs.checkpoint_overhead,
-            restart_s=transfer_s + _RESTART_S,
-        )

@@ -1,18 +1,11 @@
 """DMTCP: saves ordinary programs, of one node or started by srun on several, without privilege or kernel support.
 
-The work is done by ``dmtcp.sh``. This class says how large a checkpoint will be and how long it takes: every process
-leaves an image of its data and a fixed part, and images are written without compression, which on one core would
-be slower than any file system. Time follows the CoSim paper, equation (1).
+The work is done by ``dmtcp.sh``. Images are written without compression, which on one core would be slower than any
+file system.
 """
 
-from typing import ClassVar
-
-from clearway.config.configuration import CostsConfig
-from clearway.estimates.checkpointers import Estimate, Footprint
 from clearway.model.problem import Action
 from clearway_checkpoint.driver import Driver
-
-IMAGE_OVERHEAD_MIB = 23  # measured: what a process's image holds besides its data
 
 
 class Dmtcp(Driver):
@@ -20,7 +13,7 @@ class Dmtcp(Driver):
 
     name = "dmtcp"
     action = Action.SYS_CHECKPOINT
-    limits: ClassVar[tuple[str, ...]] = (
+    limits = (
         "Containers, statically linked, setuid and 32 bit programs cannot be saved.",
         "With glibc 2.42 and Linux 6.13 or newer DMTCP 4.2.0 and 5.0 end a program at its first checkpoint.",
         "MPI programs are refused: they compute on after a restart, but do not end; independent tasks of srun work.",
@@ -33,9 +26,3 @@ class Dmtcp(Driver):
         "After a restart the program's environment, SLURM_* included, is that of its first start.",
         "DMTCP's coordinator has no authentication: every process that reaches its port can save or end the program.",
     )
-
-    def estimate(self, footprint: Footprint, costs: CostsConfig) -> Estimate:
-        per_node = footprint.memory_mib + IMAGE_OVERHEAD_MIB * footprint.processes
-        total = per_node * footprint.nodes
-        transfer_s = max(total / costs.file_system_mib_s, per_node / costs.node_mib_s)
-        return Estimate(size_mib=total, checkpoint_s=transfer_s + costs.checkpoint_overhead, restart_s=transfer_s)

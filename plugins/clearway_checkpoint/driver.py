@@ -4,21 +4,52 @@ import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from clearway.estimates.checkpointers import Probe, Saved, Verified
+from clearway.model.problem import Action
 
 _HERE = Path(__file__).parent
 _LONGEST_REASON = 300
 
 
-class Driver:
-    """A checkpointer whose work is done by ``NAME.sh``; see ``clearway.estimates.checkpointers`` for the verbs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Whether a checkpointer can be used on this node, and for this program."""
 
+    ok: bool
+    reason: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """What came of a checkpoint. ``ok`` means complete on disk; anything else must be treated as no checkpoint."""
+
+    ok: bool
+    reason: str = ""
+    size_mib: int = 0
+    took_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """Whether a generation can be restarted from."""
+
+    ok: bool
+    reason: str = ""
+
+
+class Driver:
+    """A checkpointer whose work is done by ``NAME.sh``; docs/contributing.md has the verbs.
+
+    No call raises for what a checkpointer does: the result says ``ok`` or why not.
     ``environment`` is added to the driver's own: CLEARWAY_STATE, CLEARWAY_DIR and the checkpointer's settings.
     """
 
     name: str
+    action: Action  # APP_CHECKPOINT, SYS_CHECKPOINT or SUSPEND: what planning calls it
+    limits: tuple[str, ...]  # what it cannot do, one sentence each, for the documentation
 
     def __init__(
         self,
@@ -42,6 +73,7 @@ class Driver:
         return Probe(ok=answer["ok"] == "yes", reason=answer["reason"], version=answer.get("version", ""))
 
     def wrap(self, program: Sequence[str]) -> tuple[str, ...]:
+        """The command that starts the program so that it can be saved later."""
         return ("sh", str(self.driver), "start", "--", *program)
 
     def checkpoint(self, generation: Path, pid: int) -> Saved:
@@ -60,6 +92,7 @@ class Driver:
         return Verified(ok=answer["ok"] == "yes", reason=answer["reason"])
 
     def restart(self, generation: Path, program: Sequence[str]) -> tuple[str, ...]:
+        """The command that goes on with what was saved."""
         return ("sh", str(self.driver), "restart", str(generation), "--", *program)
 
     def end(self) -> None:

@@ -8,9 +8,8 @@ is free now counts (docs/decisions/0018).
 from collections.abc import Sequence
 from pathlib import Path
 
-from clearway.config.configuration import CostsConfig
-from clearway.estimates.checkpointers import Estimate, Footprint, Probe, Saved, Verified
 from clearway.model.problem import Action
+from clearway_checkpoint.driver import Probe, Saved, Verified
 
 _NOTHING_TO_DO = "Slurm suspends, nothing to do on the node"
 
@@ -32,10 +31,6 @@ class Suspend:
 
     def wrap(self, program: Sequence[str]) -> tuple[str, ...]:
         return tuple(program)
-
-    def estimate(self, footprint: Footprint, costs: CostsConfig) -> Estimate:  # noqa: ARG002 - the protocol's signature
-        """Memory stays where it is; nothing goes to the shared file system."""
-        return Estimate(size_mib=0.0, checkpoint_s=0.0, restart_s=0.0)
 
     def checkpoint(self, generation: Path, pid: int) -> Saved:  # noqa: ARG002 - the protocol's signature
         return Saved(ok=False, reason=_NOTHING_TO_DO)

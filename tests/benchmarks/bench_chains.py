@@ -39,12 +39,12 @@ from rich.table import Table
 from scipy import stats
 
 from clearway.walltime.chain import Stage, first_state, limit_minutes, parse_state, plan_text
-from clearway.walltime.distributions import Continuous, sample
-from clearway.walltime.model import Costs, Milestone, WalltimeRequest
-from clearway.walltime.request_sequence import Strategy, dynamic, requests
+from clearway.walltime.distributions import Continuous
+from clearway.walltime.request_sequence import Costs, Milestone, Strategy, WalltimeRequest, dynamic, requests
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import missing_requirements
 from tests.slurm.test_chain import install_programs
+from tests.unit.walltime.drawing import sample
 
 MEAN_S = 12.0
 RUNS = (1, 2, 3, 4, 5, 6)

@@ -21,7 +21,7 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from clearway.api.tokens import digest_of
+from clearway.api.logins import digest_of
 from tests.benchmarks.yardstick import Pace
 from tests.integration.daemon import AUTHORIZED, TOKEN, wait_for
 from tests.integration.test_crowds import a_crowd

@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 
-from clearway.config.configuration import CostsConfig
-from clearway.estimates.checkpointers import Footprint
-
 # Counts, one line a number; saves itself on USR1 if it is told a file, which only checkpointer application does.
 COUNTS = """\
 trap '[ -z "${CLEARWAY_APPLICATION_FILE:-}" ] || {
@@ -73,21 +70,11 @@ def poll(condition: Callable[[], bool], what: str) -> None:
 
 
 class CheckpointerConformance:
-    """The contract of ``clearway.estimates.checkpointers``."""
+    """The contract of ``clearway_checkpoint.driver``."""
 
     def test_it_says_what_it_cannot_do(self, trial: Trial) -> None:
         assert trial.checkpointer.limits
         assert all(sentence.endswith(".") for sentence in trial.checkpointer.limits)
-
-    def test_an_estimate_is_pure_positive_and_grows_with_memory(self, trial: Trial) -> None:
-        costs = CostsConfig()
-        small, large = (Footprint(nodes=2, memory_mib=memory, processes=4) for memory in (1_000, 100_000))
-        estimate = trial.checkpointer.estimate(small, costs)
-        assert estimate == trial.checkpointer.estimate(small, costs)
-        assert min(estimate.size_mib, estimate.checkpoint_s, estimate.restart_s) > 0
-        more = trial.checkpointer.estimate(large, costs)
-        assert more.size_mib > estimate.size_mib
-        assert more.checkpoint_s > estimate.checkpoint_s
 
     @pytest.mark.parametrize("code", [0, 3])
     def test_the_exit_code_comes_through(self, able: Trial, code: int) -> None:

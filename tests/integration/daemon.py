@@ -21,7 +21,7 @@ from typing import Any, Self
 import httpx
 
 from clearway import bootstrap
-from clearway.api.tokens import Tokens, digest_of
+from clearway.api.logins import Tokens, digest_of
 from clearway.config.configuration import Config, load_config, parse_config
 from clearway.model.clock import SystemClock
 from clearway.model.cluster import Node

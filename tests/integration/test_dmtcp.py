@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from clearway.config.configuration import CostsConfig
-from clearway.estimates.checkpointers import Footprint
 from clearway_checkpoint.dmtcp import Dmtcp
 from tests.real_dmtcp import dmtcp_folder, steps_in
 
@@ -320,11 +318,3 @@ def test_a_program_that_starts_others_beside_openblas(real: Run) -> None:
     """With the setting that the warning names; without it both versions hang in the fork."""
     code = "import numpy, subprocess, sys; subprocess.run(['true']); numpy.ones(9) @ numpy.ones(9); sys.exit(5)"
     assert real.spawn(real.driver.wrap([PYTHON, "-c", code])).wait(240) == 5
-
-
-def test_estimate_is_data_and_a_fixed_part_for_each_process() -> None:
-    costs = CostsConfig(file_system_mib_s=1000, node_mib_s=100, checkpoint_overhead=2)
-    estimate = Dmtcp().estimate(Footprint(nodes=2, memory_mib=1000, processes=4), costs)
-    assert estimate.size_mib == 2 * 1092
-    assert estimate.restart_s == pytest.approx(10.92)
-    assert estimate.checkpoint_s == pytest.approx(12.92)

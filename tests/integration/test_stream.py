@@ -64,5 +64,5 @@ def test_a_listener_that_has_left_is_forgotten(tmp_path: Path, monkeypatch: pyte
         with client.stream("GET", f"{address}/api/v1/stream") as answer:
             told = events(answer)
             assert next(told) == "changed"
-            assert made[0]._feed.listeners == 1
-        wait_for(lambda: made[0]._feed.listeners == 0, what="the listener is gone")
+            assert len(made[0]._feed._listeners) == 1
+        wait_for(lambda: len(made[0]._feed._listeners) == 0, what="the listener is gone")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.cli import site_files
+from clearway.cli import launcher
 from clearway.store.migrate import HEAD
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +77,7 @@ def test_it_brings_what_a_site_installs(program: Path, tmp_path: Path) -> None:
     assert found >= {"grafana/clearway.json", "prometheus/clearway.rules.yml", "slurm/job_submit.lua"}
     assert not any(name.endswith((".py", ".test.yml")) for name in found)
     in_tree = tmp_path / "tree"  # which installs the same from a checkout
-    site_files.install(in_tree)
+    launcher.install_files(in_tree)
     assert found == {str(file.relative_to(in_tree)) for file in in_tree.rglob("*") if file.is_file()}
     assert "clearway-run" in good([program, "launcher", tmp_path / "bin"], tmp_path)
     example = tmp_path / "files/clearway.toml"

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from clearway import bootstrap
-from clearway.api.tokens import Tokens
+from clearway.api.logins import Tokens
 from clearway.config.configuration import Config
 from clearway.model.clock import SystemClock
 from clearway.model.cluster import Node

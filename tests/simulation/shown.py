@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clearway.api import views
-from clearway.cli import eviction_view, explain, render
+from clearway.cli import evictions, explain, render
 from tests.simulation.world import World
 
 
@@ -13,7 +13,7 @@ def show(world: World, eviction_id: int, output: str) -> None:
     if output == "json":
         render.print_document(found)
     else:
-        eviction_view.eviction(found, views.verdict_views(eviction), (), output)
+        evictions.eviction(found, views.verdict_views(eviction), (), output)
 
 
 def show_explanation(world: World, eviction_id: int, output: str) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from clearway.estimates.run_times import RunRecord
+from clearway.estimates.history import RunRecord
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Action

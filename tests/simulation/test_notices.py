@@ -136,7 +136,7 @@ def test_a_job_whose_requeue_was_held_back_is_told_nothing(make: Callable[..., W
 
 
 def test_the_job_learns_of_an_urgent_job_and_of_no_other(make: Callable[..., World]) -> None:
-    """What a notice holds is what ``api.sight`` tells: own job, urgent job, and nothing of the other preemptees."""
+    """What a notice holds is what ``api`` tells: own job, urgent job, and nothing of the other preemptees."""
     world = make()
     for number in range(1, 9):
         world.submit(on=(f"n{number}",), ran_s=500, user=f"secret{number}", name=f"hidden{number}")

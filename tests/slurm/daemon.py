@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 import httpx
 
-from clearway.api.tokens import digest_of
+from clearway.api.logins import digest_of
 from clearway.cli import launcher
 from clearway.config.configuration import load_config
 from clearway.model.operations import Eviction

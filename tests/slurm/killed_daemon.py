@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from clearway import bootstrap
-from clearway.api.tokens import Tokens
+from clearway.api.logins import Tokens
 from clearway.config.configuration import load_config
 from clearway.model.clock import SystemClock
 from clearway.model.cluster import Job

@@ -20,8 +20,7 @@ from typer.testing import CliRunner
 from clearway.cli import launcher
 from clearway.cli.app import app
 from clearway.walltime.chain import ChainState, Stage, first_state, limit_minutes, parse_state, plan_text
-from clearway.walltime.model import Costs, Milestone
-from clearway.walltime.request_sequence import requests
+from clearway.walltime.request_sequence import Costs, Milestone, requests
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import skip_or_fail
 from tests.slurm.machine import missing_requirements

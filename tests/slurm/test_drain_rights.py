@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clearway import bootstrap
-from clearway.api.tokens import digest_of
+from clearway.api.logins import digest_of
 from clearway.config.configuration import Config
 from clearway.drain.request import DrainRequest
 from clearway.model.cluster import AdminLevel

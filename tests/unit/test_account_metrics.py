@@ -9,8 +9,7 @@ import pytest
 from clearway.config.configuration import Config
 from clearway.model.events import JobLeft
 from clearway.model.operations import Operation
-from clearway.telemetry.event_metrics import OWN
-from clearway.telemetry.metrics import Metrics
+from clearway.telemetry.metrics import OWN, Metrics
 from tests.builders import NOW, ManualClock, eviction, job, plan, preemption, urgent_job
 from tests.unit.test_metrics import samples
 

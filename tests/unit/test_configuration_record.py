@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clearway.api.tokens import new_token
+from clearway.api.logins import new_token
 from clearway.config.configuration import Config
 from clearway.model.requests import Role
 from clearway.service.configuration_record import ConfigurationRecord, flat

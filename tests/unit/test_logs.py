@@ -31,8 +31,7 @@ from clearway.model.plan import Preemptor
 from clearway.model.problem import Amounts, Needs, NodeResources
 from clearway.model.records import StepRecord
 from clearway.model.report import CycleReport, Quarantined, Subject, Waiting
-from clearway.telemetry.log import configure_logging, get_logger
-from clearway.telemetry.log_lines import LogLines
+from clearway.telemetry.log import LogLines, configure_logging, get_logger
 from tests.builders import NOW, ManualClock, after, eviction, job, plan, preemption, snapshot, urgent_job
 
 HOSTILE = [

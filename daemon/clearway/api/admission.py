@@ -2,28 +2,26 @@
 
 A body is bounded, and each kind of request has a lane of its own. A lane answers some requests at a time, each with one
 worker thread at most, and lets some more wait; whatever exceeds that is answered 429 at once, and its connection is
-read again a second later. All lanes together have as many threads as there are, so that none waits for another: the
-daemon's metrics and its operators are answered however many ask for what-if plans or read. Its health needs no thread
-and no lane.
+read again a second later. All lanes together have as many threads as there are: the daemon's metrics and its operators
+are answered however many ask for what-if plans or read. Its health needs no thread and no lane.
 
 A request enters its lane when it has been read whole, and leaves it before its answer is sent: a slow peer holds no
-place. Streams are the exception: each holds a place of their lane to its end, and a thread only until its asker is
-known.
+place. Streams are the exception: each holds a place of their lane to its end.
 """
 
 import asyncio
 import hashlib
 import ipaddress
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import StrEnum
+from http import HTTPStatus
 from typing import NamedTuple
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from clearway.api.forms import problem
 
 
 class Lane(StrEnum):
@@ -42,8 +40,7 @@ class Places(NamedTuple):
 
     @property
     def of_peer(self) -> int:
-        """What one address may hold: half, so that another finds a place."""
-        return max(1, sum(self) // 2)
+        return max(1, sum(self) // 2)  # so that another address finds a place
 
 
 # What-if plans take a processor each, and the loop needs one. Metrics are refused to nobody: a connection asks for one
@@ -60,6 +57,14 @@ _NAMING = (b"authorization", b"x-clearway-page")  # a token, or what a proxy add
 _HEALTH = ("/health", "/liveness")
 RETRY_AFTER_S = 1
 REFUSED = "clearway.refused"  # in the scope of a request that found no place
+MEDIA_TYPE = "application/problem+json"  # RFC 9457
+
+
+def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """One line of text, whatever the detail holds."""
+    title = HTTPStatus(status).phrase if status in set(HTTPStatus) else "error"
+    document = {"title": title, "status": status, "detail": " ".join(detail.split())}
+    return JSONResponse(document, status, headers, MEDIA_TYPE)
 
 
 def lane_of(scope: Scope) -> Lane | None:
@@ -77,11 +82,16 @@ def lane_of(scope: Scope) -> Lane | None:
     return Lane.READING if reads or not named else Lane.OPERATORS
 
 
-class Lanes:
-    """Middleware. ``refused`` is told the lane of each request that finds no place."""
+class _Middleware:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+
+class Lanes(_Middleware):
+    """``refused`` is told the lane of each request that finds no place."""
 
     def __init__(self, app: ASGIApp, refused: Callable[[Lane], None] = lambda _: None) -> None:
-        self._app = app
+        super().__init__(app)
         self._refused = refused
         self._turns = {lane: asyncio.Semaphore(places.threads) for lane, places in PLACES.items()}
         self._inside: Counter[Lane] = Counter()
@@ -96,12 +106,21 @@ class Lanes:
         if self._inside[lane] >= sum(places) or self._of_peer[lane, peer] >= places.of_peer:
             self._refused(lane)
             scope[REFUSED] = True
-            wait = {"Retry-After": str(RETRY_AFTER_S)}
-            await problem(429, "too many requests of this kind are being answered; try again", wait)(
-                scope, receive, send
-            )
+            why, wait = "too many requests of this kind are being answered; try again", str(RETRY_AFTER_S)
+            await problem(429, why, {"Retry-After": wait})(scope, receive, send)
             return
-        answer: list[Message] = []
+        turn, answer, has_turn = self._turns[lane], list[Message](), True
+
+        def release() -> None:
+            nonlocal has_turn
+            if has_turn:
+                turn.release()
+            has_turn = False
+
+        async def pass_on(message: Message) -> None:
+            """A stream is sent as it comes, and keeps its place to its end; its turn ends when its answer begins."""
+            release()
+            await send(message)
 
         async def keep(message: Message) -> None:
             answer.append(message)
@@ -109,11 +128,11 @@ class Lanes:
         self._inside[lane] += 1
         self._of_peer[lane, peer] += 1
         try:
-            if lane is Lane.LISTENING:
-                await self._listen(scope, receive, send)
-            else:
-                async with self._turns[lane]:
-                    await self._app(scope, receive, keep)
+            await turn.acquire()
+            try:
+                await self._app(scope, receive, pass_on if lane is Lane.LISTENING else keep)
+            finally:
+                release()
         finally:
             self._inside[lane] -= 1
             self._of_peer[lane, peer] -= 1
@@ -122,31 +141,12 @@ class Lanes:
         for message in answer:
             await send(message)
 
-    async def _listen(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A stream is sent as it comes, and keeps its place to its end; its turn ends when its answer begins."""
-        turn = self._turns[Lane.LISTENING]
-        begun = False
 
-        async def begin(message: Message) -> None:
-            nonlocal begun
-            if not begun:
-                begun = True
-                turn.release()
-            await send(message)
-
-        await turn.acquire()
-        try:
-            await self._app(scope, receive, begin)
-        finally:
-            if not begun:
-                turn.release()
-
-
-class BoundedBody:
+class BoundedBody(_Middleware):
     """Reads the whole body first, and refuses one that is larger than ``largest``, whether or not it says so before."""
 
     def __init__(self, app: ASGIApp, largest: int) -> None:
-        self._app = app
+        super().__init__(app)
         self._largest = largest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -154,16 +154,15 @@ class BoundedBody:
             await self._app(scope, receive, send)
             return
         announced = dict(scope["headers"]).get(b"content-length", b"0")
-        body = bytearray() if not announced.isdigit() or int(announced) <= self._largest else None
-        more = body is not None
-        while more and body is not None:
+        body, more = bytearray(), True
+        too_large = announced.isdigit() and int(announced) > self._largest
+        while more and not too_large:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return
             body += message.get("body", b"")
-            more = message.get("more_body", False)
-            body = body if len(body) <= self._largest else None
-        if body is None:
+            more, too_large = message.get("more_body", False), len(body) > self._largest
+        if too_large:
             # The rest of the body is not read: the connection must not be used again.
             close = {"Connection": "close"}
             await problem(413, f"a body may have {self._largest} bytes", close)(scope, receive, send)
@@ -176,7 +175,6 @@ class BoundedBody:
         await self._app(scope, read, send)
 
 
-_DIGEST_BYTES = 16
 _STREAM = "/stream"  # has no end, so no length and no tag
 
 
@@ -184,48 +182,40 @@ def _reads(scope: Scope, method: str) -> bool:
     return scope["type"] == "http" and scope["method"] == method and not scope["path"].endswith(_STREAM)
 
 
-class Heads:
-    """Middleware: HEAD is answered as GET is, without the body."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+class Heads(_Middleware):
+    """HEAD is answered as GET is, without the body."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not _reads(scope, "HEAD"):
-            await self._app(scope, receive, send)
-            return
-
         async def bodiless(message: Message) -> None:
-            if message["type"] == "http.response.body":
-                message["body"] = b""
-            await send(message)
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
 
-        await self._app({**scope, "method": "GET"}, receive, bodiless)
+        if _reads(scope, "HEAD"):
+            await self._app({**scope, "method": "GET"}, receive, bodiless)
+        else:
+            await self._app(scope, receive, send)
 
 
 class Gzip(GZipMiddleware):
-    """Middleware: for an asker that accepts it; a stream is sent as it comes."""
+    """For an asker that accepts it; a stream is sent as it comes."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         plain = scope["type"] == "http" and scope["path"].endswith(_STREAM)
         await (self.app if plain else super().__call__)(scope, receive, send)
 
 
-class Tags:
-    """Middleware: an answer to GET has an ETag, and is 304 for an asker that has it (If-None-Match).
+class Tags(_Middleware):
+    """An answer to GET has an ETag, and is 304 for an asker that has it (If-None-Match).
 
     The tag is weak, because it is of the content and not of its encoding. A 304 saves the transfer and the asker's
     work; the daemon's has been done by then.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not _reads(scope, "GET"):
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).getlist("if-none-match")
+        lines = Headers(scope=scope).getlist("if-none-match")
+        given = {tag.strip().removeprefix("W/") for line in lines for tag in line.split(",")}  # compared weakly
         start: Message = {}
         body = bytearray()
 
@@ -240,10 +230,10 @@ class Tags:
             whole = bytes(body)
             headers = MutableHeaders(raw=list(start["headers"]))
             if start["status"] == 200 and "ETag" not in headers:  # the page's files have tags of their own
-                tag = f'W/"{hashlib.blake2b(whole, digest_size=_DIGEST_BYTES).hexdigest()}"'
+                tag = f'W/"{hashlib.blake2b(whole, digest_size=16).hexdigest()}"'
                 headers["ETag"] = tag
                 headers.setdefault("Cache-Control", "private, no-cache")
-                if tag in _tags(given):
+                if tag.removeprefix("W/") in given:
                     del headers["Content-Length"]
                     whole = b""
                     start["status"] = 304
@@ -254,30 +244,21 @@ class Tags:
         await self._app(scope, receive, tagged)
 
 
-def _tags(given: list[str]) -> Iterator[str]:
-    """Compared weakly, as If-None-Match is."""
-    for line in given:
-        for tag in map(str.strip, line.split(",")):
-            yield tag if tag.startswith("W/") else f"W/{tag}"
-
-
-class KnownHosts:
-    """Middleware: 421 for a Host header with a name that is not among ``names`` (in small letters; None: any)."""
+class KnownHosts(_Middleware):
+    """421 for a Host header with a name that is not among ``names`` (in small letters; None: any)."""
 
     def __init__(self, app: ASGIApp, names: frozenset[str] | None) -> None:
-        self._app = app
+        super().__init__(app)
         self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = self._app
         if scope["type"] == "http" and self._names is not None:
             given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
             if not all(_is_known(value, self._names) for value in given):
-                refused = problem(
-                    421, "the Host header names another host; see api.allowed_hosts", {"Connection": "close"}
-                )
-                await refused(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+                why = "the Host header names another host; see api.allowed_hosts"
+                answer = problem(421, why, {"Connection": "close"})
+        await answer(scope, receive, send)
 
 
 def _is_known(given: str, names: frozenset[str]) -> bool:

@@ -1,8 +1,10 @@
 """Puts the application together: routes, bounds and one form for every error."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
 
 import anyio.to_thread
 from fastapi import Depends, FastAPI, HTTPException, Request
@@ -12,11 +14,10 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 import clearway
-from clearway.api import drain_routes, eviction_routes, job_routes, now_routes, reading_routes, schemas, what_if_routes
-from clearway.api.admission import THREADS, BoundedBody, Gzip, Heads, KnownHosts, Lanes, Tags
+from clearway.api import job_routes, operation_routes, reading_routes
+from clearway.api.admission import MEDIA_TYPE, THREADS, BoundedBody, Gzip, Heads, KnownHosts, Lanes, Tags, problem
 from clearway.api.authorization import REFUSALS, check_declared
-from clearway.api.context import Context
-from clearway.api.forms import complete, problem
+from clearway.api.context import Context, problems
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.telemetry.log import get_logger
 
@@ -45,40 +46,42 @@ def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI
         redoc_url=None,
         lifespan=_lifespan,
         redirect_slashes=False,
-        responses={
-            405: {"model": schemas.Problem, "description": "not by this method; Allow names those that there are"},
-            413: {"model": schemas.Problem, "description": f"the body is larger than {LARGEST_BODY} bytes"},
-            421: {"model": schemas.Problem, "description": "the Host header names another host"},
-            422: {"model": schemas.Problem, "description": "the request is malformed"},
-            429: {"model": schemas.Problem, "description": "too many requests of this kind; see Retry-After"},
-            503: {"model": schemas.Problem, "description": "no snapshot yet, or the database does not answer"},
-        },
+        responses=problems(
+            {
+                405: "not by this method; Allow names those that there are",
+                413: f"the body is larger than {LARGEST_BODY} bytes",
+                421: "the Host header names another host",
+                422: "the request is malformed",
+                429: "too many requests of this kind; see Retry-After",
+                503: "no snapshot yet, or the database does not answer",
+            }
+        ),
     )
     app.state.context = context
     for router in (
-        now_routes.router,
+        reading_routes.router,
         reading_routes.snapshot,
         job_routes.router,
-        eviction_routes.router,
+        operation_routes.router,
         reading_routes.learned,
         reading_routes.urgent,
-        what_if_routes.router,
-        eviction_routes.requests,
-        drain_routes.router,
-        drain_routes.moves,
-        drain_routes.rolling,
-        drain_routes.promised,
+        job_routes.what_ifs,
+        operation_routes.requests,
+        operation_routes.drains,
+        operation_routes.moves,
+        operation_routes.rolling,
+        operation_routes.promised,
         reading_routes.trail,
     ):
         check_declared(router)
         app.include_router(router, prefix=API, responses=REFUSALS, dependencies=[Depends(_no_other_query)])
-    check_declared(now_routes.health_router)
-    app.include_router(now_routes.health_router)
-    complete(app)
+    check_declared(reading_routes.health_router)
+    app.include_router(reading_routes.health_router)
+    app.openapi = partial(_documented, app, app.openapi)  # type: ignore[method-assign]  # FastAPI's own way
     app.add_middleware(Tags)
     app.add_middleware(Gzip, minimum_size=SMALLEST_COMPRESSED)
     app.add_middleware(Heads)
-    refused = lambda lane: context.metrics.count_refusal(lane)  # noqa: E731, PLW0108 - the reference has no daemon
+    refused = lambda lane: context.metrics.add("rest_refusals", 1, lane)  # noqa: E731 - the reference has no daemon
     app.add_middleware(Lanes, refused=refused)
     app.add_middleware(BoundedBody, largest=LARGEST_BODY)  # a body is read before a lane is entered
     app.add_middleware(KnownHosts, names=hosts)
@@ -92,6 +95,29 @@ def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI
 async def _lifespan(_: FastAPI) -> AsyncIterator[None]:
     anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
     yield
+
+
+_JSON = "application/json"
+_UNCHANGED = {"description": "not changed since the answer whose ETag was given in If-None-Match"}
+_TAG = {"ETag": {"description": "tag of this content, for If-None-Match", "schema": {"type": "string"}}}
+
+
+def _documented(app: FastAPI, made: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The OpenAPI document, with the media type of errors, and what middleware answers to GET."""
+    if app.openapi_schema is not None:
+        return app.openapi_schema
+    document = made()
+    for path in document["paths"].values():
+        for method, operation in path.items():
+            answers = operation["responses"]
+            for status, answer in answers.items():
+                if status >= "400" and _JSON in answer.get("content", {}):
+                    answer["content"] = {MEDIA_TYPE: answer["content"][_JSON]}
+            good = answers.get("200", {})
+            if method == "get" and _JSON in good.get("content", {}):
+                good["headers"] = good.get("headers", {}) | _TAG
+                answers["304"] = _UNCHANGED
+    return document
 
 
 async def _malformed(_: Request, error: Exception) -> JSONResponse:

@@ -1,18 +1,11 @@
-"""Who asks, and who may use which route. Every route declares it, or the application is not made.
+"""Who asks, who may use which route, and what of the answers each asker may see.
 
-A route that anybody may use, known or not (health), says ``dependencies=[PUBLIC]``. Every other route names the least
-role that it needs, on itself or on its router::
-
-    router = APIRouter(tags=["..."], dependencies=[needs(Role.VIEWER)], responses=REFUSALS)
-
-    @router.post("/stop", dependencies=[needs(Role.OPERATOR)])
-    def stop(ask: Ask) -> ...:
-
+Every route declares its least role, ``dependencies=[needs(Role.VIEWER)]``, on itself or on its router, or says
+``dependencies=[PUBLIC]``, or the application is not made. Where several are declared, all of them hold.
 ``needs(Role.USER)`` admits every known user: such a route must show a user no more than ``Sight`` allows, or leave the
-decision to the loop. Where several are declared, all of them hold. A route that wants to know the asker takes
-``asker: Asker``, one that stores a request takes ``Ask`` (eviction_routes), whose actor is the identity's name: callers
-cannot choose it. Where ``access.public = "reading"``, an asker without token counts as a viewer without a name; what is
-asked of the loop (``Ask``) always needs a name.
+decision to the loop. A route that stores a request takes ``Ask`` (operation_routes), whose actor is the identity's
+name: callers cannot choose it. Where ``access.public = "reading"``, an asker without token counts as a viewer without a
+name; what is asked of the loop (``Ask``) always needs a name.
 
 A site may have a proxy that knows its users (Apache, nginx, Open OnDemand) and names them in a header. Whoever could
 send that header could be anybody. So it counts on connections of the proxy alone, told by the address, or on the
@@ -20,56 +13,39 @@ daemon's socket by the user that the process at the other end runs as, which the
 refused: somebody tries, or the proxy is not the one that was configured. A proxy may know its users by a cookie, which
 a browser sends along with what another site's page asks for. What changes something must therefore have a header that
 no such page can send.
+
+Viewers see everything; a user sees own jobs, the urgent jobs that these left for or that are the user's own, and of
+other users' jobs what Slurm shows every user (PrivateData). Where jobs are private, answers are cut down to the user's
+own, and in sentences the names of others are replaced. The name of a placement is told to viewers alone: who knows it
+could submit other jobs into it.
 """
 
 import pwd
-from collections.abc import Iterable
-from typing import Annotated, Any
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from starlette.requests import HTTPConnection
 
-from clearway.api import schemas
-from clearway.api.context import Context, Daemon
+from clearway.api import schemas as s
+from clearway.api.context import Context, Daemon, problems
 from clearway.api.logins import LoginRefusedError
-from clearway.config.access import AccessConfig, Public
+from clearway.api.report_schemas import StatusView
+from clearway.config.access import Public
+from clearway.execution.placement import PREFIX
+from clearway.model.cluster import ClusterSnapshot, Job
 from clearway.model.errors import SlurmError
+from clearway.model.operations import Eviction, Operation
+from clearway.model.report import CycleReport, Waiting
 from clearway.model.requests import Identity, Role
 
 PAGE = "x-clearway-page"  # sent with everything that the page asks
 _SAFE = ("GET", "HEAD")
-
-
-class ForeignPageError(Exception):
-    """A change that a page of another site may have asked for."""
-
-
-def user_named_by_proxy(request: HTTPConnection, access: AccessConfig) -> str | None:
-    """None: no proxy is configured, or it names no user.
-
-    Raises:
-        LoginRefusedError: the header is not the proxy's, or names several users.
-        ForeignPageError: the request changes something and lacks the header of the page.
-    """
-    if access.proxy_header is None:
-        return None
-    named = request.headers.getlist(access.proxy_header)
-    if not named:
-        return None
-    peer = "" if request.client is None else request.client.host
-    if not any(_is(peer, known) for known in access.proxy_peers):
-        raise LoginRefusedError(f"{access.proxy_header} from {peer or 'an unknown peer'}, which is not the proxy")
-    if len(named) > 1:
-        raise LoginRefusedError(f"{access.proxy_header} more than once")
-    if not named[0]:
-        return None
-    if request.scope["method"] not in _SAFE and PAGE not in request.headers:
-        raise ForeignPageError
-    return named[0]
 
 
 def _is(peer: str, known: str) -> bool:
@@ -81,11 +57,7 @@ def _is(peer: str, known: str) -> bool:
         return False
 
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    401: {"model": schemas.Problem, "description": "no valid token"},
-    403: {"model": schemas.Problem, "description": "the identity's role does not allow it"},
-}
-
+REFUSALS = problems({401: "no valid token", 403: "the identity's role does not allow it"})
 _ANONYMOUS = Identity("", Role.VIEWER)
 
 _bearer = HTTPBearer(auto_error=False, description="of `scontrol token` or `clearway token`")
@@ -100,30 +72,50 @@ def _asker(given: Credentials, daemon: Daemon, request: Request) -> Identity:
             return named
         if daemon.config().access.public is Public.READING:
             return _ANONYMOUS
-        raise _no_token(daemon)
-    if not daemon.logins.configured:
+    if given is None or not daemon.logins.configured:
         raise _no_token(daemon)
     try:
         return daemon.logins.identify(given.credentials.strip())
     except LoginRefusedError as error:
-        daemon.refusals.note("token", str(error), actor="", peer=_peer(request), path=request.url.path)
-        raise _unknown("the token is not valid, or has ended") from None
+        raise _refused("token", str(error), daemon, request) from None
     except SlurmError:
         raise HTTPException(503, "Slurm cannot be asked whether the token is good; try again") from None
 
 
 def _named_by_proxy(daemon: Context, request: Request) -> Identity | None:
-    """The user whom the site's proxy names; a token counts more, and is asked for first."""
+    """The user whom the site's proxy names, if any; a token counts more, and is asked for first."""
+    access, peer = daemon.config().access, _peer(request)
+    header = access.proxy_header
+    named = request.headers.getlist(header) if header is not None else []
+    if not named:
+        return None
+    if not any(_is(peer, known) for known in access.proxy_peers):
+        why = f"{header} from {peer or 'an unknown peer'}, which is not the proxy"
+        raise _refused("proxy", why, daemon, request)
+    if len(named) > 1:
+        raise _refused("proxy", f"{header} more than once", daemon, request)
+    if not named[0]:
+        return None
+    if request.method not in _SAFE and PAGE not in request.headers:
+        raise HTTPException(403, "a change through the proxy needs the header X-Clearway-Page")
     try:
-        user = user_named_by_proxy(request, daemon.config().access)
-        return None if user is None else daemon.logins.identify_user(user)
+        return daemon.logins.identify_user(named[0])
     except LoginRefusedError as error:
-        daemon.refusals.note("proxy", str(error), actor="", peer=_peer(request), path=request.url.path)
-        raise _unknown("the user that is named by a header is not accepted from here") from None
-    except ForeignPageError:
-        raise HTTPException(403, "a change through the proxy needs the header X-Clearway-Page") from None
+        raise _refused("proxy", str(error), daemon, request) from None
     except SlurmError:
         raise HTTPException(503, "Slurm cannot be asked for the user's rights; try again") from None
+
+
+_TOLD = {
+    "token": "the token is not valid, or has ended",
+    "proxy": "the user that is named by a header is not accepted from here",
+}
+
+
+def _refused(what: str, why: str, daemon: Context, request: Request) -> HTTPException:
+    """The asker is not told why; the audit trail is."""
+    daemon.refusals.note(what, why, actor="", peer=_peer(request), path=request.url.path)
+    return _unknown(_TOLD[what])
 
 
 def _no_token(daemon: Context) -> HTTPException:
@@ -192,3 +184,168 @@ def _calls(dependant: Dependant) -> Iterable[object]:
     for each in dependant.dependencies:
         yield each.call
         yield from _calls(each)
+
+
+_WORD = re.compile(r"[\w.@-]+")
+_OTHER = "(not yours)"
+
+A = TypeVar("A", bound=s.Answer)
+E = TypeVar("E", bound=s.EvictionSummary)
+P = TypeVar("P", bound=s.PlanView)
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """One user's part of an operation or a snapshot; ``jobs`` None: all of them are shown."""
+
+    jobs: frozenset[str] | None
+    others: frozenset[str]  # job ids and users that are not told
+
+    def has(self, job_id: str) -> bool:
+        return self.jobs is None or job_id in self.jobs
+
+    def told(self, sentence: str) -> str:
+        """The sentence without the names of others."""
+
+        def shown(word: re.Match[str]) -> str:
+            name = word[0].strip(".-@")
+            return _OTHER if name in self.others or name.startswith(PREFIX) else word[0]
+
+        return _WORD.sub(shown, sentence)
+
+    def redacted(self, answer: A, *sentences: str, **others: object) -> A:
+        """The answer without the names of others in these fields of it, and with ``others`` as they are given."""
+        return answer.model_copy(update={name: self.told(getattr(answer, name)) for name in sentences} | others)
+
+    def plan(self, plan: P) -> P:
+        if self.jobs is None:
+            return plan
+        actions = tuple(each for each in plan.chosen.actions if self.has(each.job_id))
+        own: dict[str, object] = {
+            "chosen": plan.chosen.model_copy(update={"actions": actions}),
+            "together": tuple(job_id for job_id in plan.together if self.has(job_id)),
+        }
+        if isinstance(plan, s.WholePlanView):
+            own["verdicts"] = self.verdicts(plan.verdicts)
+        return self.redacted(plan, "note", **own)
+
+    def verdicts(self, verdicts: Iterable[s.VerdictView]) -> tuple[s.VerdictView, ...]:
+        return tuple(self.redacted(each, "reason") for each in verdicts if self.has(each.job_id))
+
+    def what_if(self, answer: s.WhatIfView) -> s.WhatIfView:
+        plan = None if answer.plan is None else self.plan(answer.plan)
+        curve = answer.curve if plan is None or answer.curve is None else plan.curve
+        return self.redacted(answer, "why", plan=plan, curve=curve, verdicts=self.verdicts(answer.verdicts))
+
+    def summary(self, eviction: E) -> E:
+        return self.redacted(eviction, "outcome", placement="", promise=None)
+
+    def preemption(self, preemption: s.PreemptionView) -> s.PreemptionView:
+        return self.redacted(preemption, "reason", "note")
+
+    def eviction(self, eviction: s.EvictionView) -> s.EvictionView:
+        own = tuple(self.preemption(each) for each in eviction.preemptions if self.has(each.job_id))
+        return self.summary(eviction).model_copy(update={"plan": self.plan(eviction.plan), "preemptions": own})
+
+    def steps(self, steps: Iterable[s.StepView]) -> tuple[s.StepView, ...]:
+        return tuple(self.redacted(each, "detail") for each in steps if each.job_id is None or self.has(each.job_id))
+
+
+_ALL = Own(None, frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    asker: Identity
+    private: frozenset[str]  # kinds of data of which the asker sees only what is own, as Slurm's PrivateData names them
+
+    def all(self, *kinds: str) -> bool:
+        """Whether the asker sees these kinds of data of all users."""
+        return not self.private & set(kinds)
+
+    @property
+    def own_alone(self) -> str | None:
+        """The user whose jobs alone are shown; None: those of all users."""
+        return None if self.all("jobs") else self.asker.name
+
+    def of_snapshot(self, snapshot: ClusterSnapshot) -> Own:
+        return self._own(snapshot.jobs)
+
+    def of_operation(self, operation: Operation) -> Own:
+        """The job that it serves is told to those who left for it."""
+        subject = operation.subject
+        told = {subject.job_id, subject.display_id, subject.user}
+        ids = {verdict.job_id for verdict in operation.plan.verdicts} | set(getattr(operation.plan, "together", ()))
+        jobs = [each.job for each in operation.preemptions]
+        return self._own([*jobs, operation.preemptor] if isinstance(operation, Eviction) else jobs, ids, told)
+
+    def _own(self, jobs: Iterable[Job], ids: Collection[str] = (), told: Collection[str] = ()) -> Own:
+        if self.asker.role.includes(Role.VIEWER):
+            return _VIEWERS
+        if self.all("jobs"):
+            return _ALL
+        user, known = self.asker.name, tuple(jobs)
+        own = frozenset(job.job_id for job in known if job.user == user)
+        others = {word for job in known if job.user != user for word in (job.job_id, job.display_id, job.user)}
+        return Own(own, frozenset(others | set(ids)) - own - set(told) - {""})
+
+    def part_of(self, operation: Operation) -> Own | None:
+        """None where nothing of it is the asker's."""
+        own = self.of_operation(operation)
+        return own if own.jobs is None or own.jobs or operation.subject.user == self.asker.name else None
+
+    def eviction(self, operation: Operation) -> Own:
+        """Raises 404, as for one that does not exist, where nothing of it is the asker's."""
+        own = self.part_of(operation)
+        if own is None:
+            raise HTTPException(404, f"no eviction {operation.eviction_id}")
+        return own
+
+    def involvement(self, load: Callable[[], Operation]) -> Own:
+        """As ``of_operation``, for an operation that is loaded only where its jobs' names matter."""
+        return self._own(()) if self.all("jobs") else self.of_operation(load())
+
+    def _left_for(self, operations: Iterable[Operation]) -> frozenset[str]:
+        """The jobs that jobs of the asker leave for."""
+        return frozenset(e.subject.job_id for e in operations if self.of_operation(e).jobs)
+
+    def waiting(self, report: CycleReport) -> list[Waiting]:
+        """The urgent jobs of the asker, and those that the asker's jobs leave for."""
+        if self.all("jobs"):
+            return list(report.waiting)
+        left_for, user = self._left_for(report.open_evictions), self.asker.name
+        jobs = ((each, each.preemptor.job) for each in report.waiting)
+        return [each for each, job in jobs if job.user == user or job.job_id in left_for]
+
+    def status(self, status: StatusView, operations: Sequence[Operation]) -> StatusView:
+        """What waits as ``waiting`` has it, without sentences; the asker's operations; no rolling drains."""
+        if self.asker.role.includes(Role.VIEWER):
+            return status
+        parts = {e.eviction_id: part for e in operations if (part := self.part_of(e)) is not None}
+        told = (parts[each.eviction_id].summary(each) for each in status.open_evictions if each.eviction_id in parts)
+        cut: dict[str, object] = {"open_evictions": tuple(told), "rolling_drains": ()}
+        if not self.all("jobs"):
+            left_for, user = self._left_for(operations), self.asker.name
+            own = (each for each in status.waiting if each.user == user or each.job_id in left_for)
+            cut["waiting"] = tuple(each.model_copy(update={"why": ""}) for each in own)
+        return status.model_copy(update=cut)
+
+
+class _Viewer(Own):
+    """Sees what there is, placements included."""
+
+    def told(self, sentence: str) -> str:
+        return sentence
+
+    def summary(self, eviction: E) -> E:
+        return eviction
+
+
+_VIEWERS = _Viewer(None, frozenset())
+
+
+def _sight(asker: Asker, daemon: Daemon) -> Sight:
+    return Sight(asker, frozenset() if asker.role.includes(Role.VIEWER) else daemon.logins.private_data())
+
+
+Seen = Annotated[Sight, Depends(_sight)]

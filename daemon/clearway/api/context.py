@@ -4,26 +4,29 @@ A feed tells listeners that what is shown has changed, and nothing else: what it
 which know what each of them may see. A listener costs an event that it waits for. Whether anything has changed is found
 out once a cycle, and only while somebody listens.
 
-Refused logins, and roles that do not suffice, are in the audit trail: some of them in full, all of them counted. An
-attacker may send many thousands a second. So at most ``MOST`` in ``WINDOW_S`` are entries of their own; the first entry
-after that says how many more there were. That is less than 300 kB a day, whatever comes.
+Refused logins, and roles that do not suffice, are in the audit trail. An attacker may send many thousands a second: at
+most ``MOST`` in ``WINDOW_S`` are entries of their own, and the first one after that says how many more there were. That
+is less than 300 kB a day, whatever comes.
 """
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Query, Request
 
+from clearway.api.job_schemas import JOB_ID
 from clearway.api.logins import Logins
+from clearway.api.schemas import Problem
+from clearway.api.views import Page
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
+from clearway.estimates.history import RunKey, RunRecord
 from clearway.estimates.learning import History
-from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.audit import Audited, AuditKind
 from clearway.model.clock import Clock
 from clearway.model.cluster import Job
@@ -38,33 +41,19 @@ ALIVE_EVERY_S = 15.0  # a sign of life: proxies cut connections on which nothing
 LONGEST_S = 300.0  # then the listener asks again, and its token is looked at again
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Listener:
-    loop: asyncio.AbstractEventLoop
-    called: asyncio.Event
-
-    def call(self) -> None:
-        self.loop.call_soon_threadsafe(self.called.set)
-
-
 @dataclass(eq=False)
 class Feed:
-    """Any thread may call ``look`` and ``close``; ``events`` belongs to an event loop."""
+    """The loop's thread calls ``look``, any thread ``close``; ``events`` belongs to an event loop."""
 
-    _listeners: set[_Listener] = field(default_factory=set)
+    _listeners: set[Callable[[], object]] = field(default_factory=set)  # what wakes each of them, from any thread
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _shown: object = None
     _closed: bool = False
 
     def look(self, shown: Callable[[], object]) -> None:
         """Call the listeners if what is ``shown`` now differs from what was shown before."""
-        with self._lock:
-            if not self._listeners:
-                self._shown = None
-                return
-        now = shown()
-        with self._lock:
-            changed, self._shown = now != self._shown, now
+        now = shown() if self._listeners else None
+        changed, self._shown = now != self._shown, now
         if changed:
             self._call_all()
 
@@ -75,38 +64,30 @@ class Feed:
 
     def _call_all(self) -> None:
         with self._lock:
-            for each in self._listeners:
-                each.call()
-
-    @property
-    def listeners(self) -> int:
-        return len(self._listeners)
-
-    @contextmanager
-    def _listening(self) -> Iterator[_Listener]:
-        listener = _Listener(asyncio.get_running_loop(), asyncio.Event())
-        with self._lock:
-            self._listeners.add(listener)
-        try:
-            yield listener
-        finally:
-            with self._lock:
-                self._listeners.discard(listener)
+            for call in self._listeners:
+                call()
 
     async def events(self) -> AsyncIterator[bool]:
         """True: something has changed, as the first one always says; False: nothing has, for ``ALIVE_EVERY_S``."""
-        with self._listening() as listener:
-            end = listener.loop.time() + LONGEST_S
+        loop, called = asyncio.get_running_loop(), asyncio.Event()
+        call = partial(loop.call_soon_threadsafe, called.set)
+        with self._lock:
+            self._listeners.add(call)
+        try:
+            end = loop.time() + LONGEST_S
             yield True
-            while not self._closed and listener.loop.time() < end:
+            while not self._closed and loop.time() < end:
                 try:
-                    await asyncio.wait_for(listener.called.wait(), ALIVE_EVERY_S)
+                    await asyncio.wait_for(called.wait(), ALIVE_EVERY_S)
                 except TimeoutError:
                     yield False
                 else:
-                    listener.called.clear()
+                    called.clear()
                     if not self._closed:
                         yield True
+        finally:
+            with self._lock:
+                self._listeners.discard(call)
 
 
 MOST = 5
@@ -218,3 +199,33 @@ async def _newest_report(daemon: Daemon) -> CycleReport:
 
 
 Report = Annotated[CycleReport, Depends(_newest_report)]
+
+
+def problems(descriptions: dict[int, str]) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI document's answers of these statuses."""
+    return {status: {"model": Problem, "description": text} for status, text in descriptions.items()}
+
+
+NOT_FOUND = problems({404: "there is none of this number"})
+LONGEST_NAME = 255  # characters of a user or a node
+
+UserFilter = Annotated[
+    str | None, Query(max_length=LONGEST_NAME, description="only what concerns jobs of this user; null: all")
+]
+JobFilter = Annotated[
+    str | None, Query(pattern=JOB_ID, description="only what concerns this job, by either form of its id; null: all")
+]
+
+
+def paged(what: str, *, most: int, usual: int, newest: bool = False) -> Any:
+    """A dependency: the page of a list that is asked for."""
+
+    async def asked(
+        limit: Annotated[int, Query(ge=1, le=most, description=f"maximum number of {what}")] = usual,
+        offset: Annotated[
+            int, Query(ge=0, le=1_000_000, description=f"number of {'newest ' * newest}{what} to skip")
+        ] = 0,
+    ) -> Page:
+        return Page(limit, offset)
+
+    return Depends(asked)

@@ -6,13 +6,14 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from clearway.api.plan_schemas import Answer, HostList, VerdictView
-from clearway.api.schemas import PreemptionView, PreemptorView
+from clearway.api.schemas import Answer, HostList, PreemptionView, PreemptorView, VerdictView
 from clearway.eligibility.saving import SavingWay
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState, OperationKind
 from clearway.model.problem import Action
 from clearway.model.records import SaveTestEnd
+
+JOB_ID = r"^[0-9]{1,10}([_+][0-9]{1,10})?$"
 
 
 class JobRole(StrEnum):
@@ -24,11 +25,7 @@ class JobRole(StrEnum):
     RESIDENT = "resident"  # it runs on a node that is being emptied, and is left alone
 
 
-def _whole(value: float) -> float:
-    return round(value, 3)
-
-
-Seconds = Annotated[float, AfterValidator(_whole)]
+Seconds = Annotated[float, AfterValidator(lambda value: round(value, 3))]
 
 
 class SavingView(Answer):

@@ -4,12 +4,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from types import SimpleNamespace
+from typing import TypeVar
 
 from clearway.api import job_schemas as j
 from clearway.api import views
+from clearway.api.authorization import Own, Sight
 from clearway.api.job_schemas import JobRole
-from clearway.api.plan_schemas import VerdictView
-from clearway.api.sight import Own
+from clearway.api.schemas import VerdictView
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.saving import SavingWay, if_urgent, saving
 from clearway.eligibility.urgent import matching_rule
@@ -18,14 +20,12 @@ from clearway.estimates.learning import runs_again
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.operations import (
-    Drain,
     Eviction,
     EvictionState,
     Operation,
     OperationKind,
     Preemption,
     PreemptionState,
-    Promise,
     Relocation,
 )
 from clearway.model.plan import Choice, Explanation, Verdict, node_hours
@@ -33,6 +33,8 @@ from clearway.model.problem import Action
 from clearway.model.records import Involvement, SaveTest
 from clearway.model.report import CycleReport, Waiting
 from clearway.slurm.parse.hostlist import short
+
+R = TypeVar("R", bound=j.JobRow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +46,16 @@ class Part:
     nodes: tuple[str, ...] = ()  # of the job's own, that the operation empties
 
 
-def parts_of(jobs: Collection[Job], report: CycleReport) -> Mapping[str, tuple[Part, ...]]:
-    """By job_id, newest operation first; jobs that no open operation is about are absent."""
+def parts_of(jobs: Collection[Job], report: CycleReport, seen: Sight) -> Mapping[str, list[tuple[Part, Own]]]:
+    """By job_id, those that the asker may see, newest operation first; jobs of which there is none are absent."""
     wanted = {job.job_id: job for job in jobs}
-    found: defaultdict[str, list[Part]] = defaultdict(list)
+    found: defaultdict[str, list[tuple[Part, Own]]] = defaultdict(list)
     for operation in sorted(report.open_evictions, key=lambda each: each.eviction_id, reverse=True):
-        for job_id, part in _parts_in(operation, wanted):
-            found[job_id].append(part)
-    return {job_id: tuple(parts) for job_id, parts in found.items()}
+        parts = tuple(_parts_in(operation, wanted))
+        if parts and (own := seen.part_of(operation)) is not None:
+            for job_id, part in parts:
+                found[job_id].append((part, own))
+    return found
 
 
 def _parts_in(operation: Operation, wanted: Mapping[str, Job]) -> Iterator[tuple[str, Part]]:
@@ -79,31 +83,24 @@ def _parts_in(operation: Operation, wanted: Mapping[str, Job]) -> Iterator[tuple
 def goal(operation: Operation) -> str:
     """What jobs leave for, within a sentence."""
     if isinstance(operation, Eviction):
-        subject = operation.subject
-        return f"{operation.plan.called} {subject.display_id} of {subject.user}"
-    if isinstance(operation, Relocation):
-        return f"{operation.order.kind.value} {operation.eviction_id}"
-    if isinstance(operation, Promise):
-        return f"promise {operation.eviction_id}"
-    assert isinstance(operation, Drain), operation.kind  # noqa: S101 - there are four kinds
-    return f"drain {operation.eviction_id}"
+        return f"{operation.plan.called} {operation.subject.display_id} of {operation.subject.user}"
+    kind = operation.order.kind if isinstance(operation, Relocation) else operation.kind
+    return f"{kind.value} {operation.eviction_id}"
 
 
 def doing(part: Part) -> str:
     """What is being done with the job, as a sentence."""
-    operation = part.operation
-    match part.role:
-        case JobRole.PREEMPTOR:
-            return _for_preemptor(operation)
-        case JobRole.RESIDENT:
-            why = "it stays until it ends" if part.verdict is None else part.verdict.reason
-            return f"{short(part.nodes)} is being emptied ({goal(operation)}); the job is left alone: {why}."
-        case JobRole.CANDIDATE:
-            why = "" if part.verdict is None else f": {part.verdict.reason}"
-            return f"It could leave for {goal(operation)}, and stays{why}."
-        case JobRole.PREEMPTEE:
-            assert part.preemption is not None  # noqa: S101 - by its role
-            return _for_preemptee(part.preemption, operation)
+    operation, verdict = part.operation, part.verdict
+    if part.role is JobRole.PREEMPTOR:
+        said = _FOR_PREEMPTOR.get(operation.state, "Eviction {number} makes room for it.")
+        return said.format(number=operation.eviction_id)
+    if part.role is JobRole.RESIDENT:
+        why = "it stays until it ends" if verdict is None else verdict.reason
+        return f"{short(part.nodes)} is being emptied ({goal(operation)}); the job is left alone: {why}."
+    if part.preemption is None:
+        why = "" if verdict is None else f": {verdict.reason}"
+        return f"It could leave for {goal(operation)}, and stays{why}."
+    return _for_preemptee(part.preemption, operation)
 
 
 _FOR_PREEMPTOR = {
@@ -132,11 +129,6 @@ _PLANNED = {
 }
 
 
-def _for_preemptor(operation: Operation) -> str:
-    said = _FOR_PREEMPTOR.get(operation.state, "Eviction {number} makes room for it.")
-    return said.format(number=operation.eviction_id)
-
-
 def _for_preemptee(p: Preemption, operation: Operation) -> str:
     if p.state is not PreemptionState.PLANNED:
         said = _FOR_PREEMPTEE[p.state]
@@ -155,7 +147,7 @@ class Known:
     """A job and what the newest cycle makes of it; ``parts`` are those that the asker may see, newest first."""
 
     job: Job
-    parts: tuple[tuple[Part, Own], ...] = ()
+    parts: Sequence[tuple[Part, Own]] = ()
     waiting: Waiting | None = None
     why: str = ""  # of ``waiting``, as the asker may be told
 
@@ -174,192 +166,125 @@ def find(job: str, snapshot: ClusterSnapshot) -> Job | None:
     return folded
 
 
-def row(known: Known, context: PlanningContext) -> j.JobRow:
-    job = known.job
-    runs = job.state is JobState.RUNNING
-    lost_node_s = lost_work_node_s(job, read_claims(job)[0], context.now) if runs else None
-    found = saving(job, context)
-    return j.JobRow(
-        **_of_job(job),
-        state=job.state,
+def row(known: Known, context: PlanningContext, schema: type[R], **more: object) -> R:
+    job, runs = known.job, known.job.state is JobState.RUNNING
+    found, part = saving(job, context), known.parts[0][0] if known.parts else None
+    return views.view(
+        schema,
+        job,
+        nodes=job.num_nodes,
+        started_at=job.start_time if job.state.holds_nodes else None,
         way=found.way,
         can_be_saved=found.possible,
-        would_lose_node_s=lost_node_s,
-        **_now(known, context),
+        would_lose_node_s=lost_work_node_s(job, read_claims(job)[0], context.now) if runs else None,
+        eviction_id=None if part is None else part.operation.eviction_id,
+        role=None if part is None else part.role,
+        doing=_doing_now(known, context),
+        **more,
     )
 
 
-def _of_job(job: Job) -> dict[str, object]:
-    return {
-        "job_id": job.job_id,
-        "display_id": job.display_id,
-        "user": job.user,
-        "name": job.name,
-        "partitions": job.partitions,
-        "nodes": job.num_nodes,
-        "started_at": job.start_time if job.state.holds_nodes else None,
-    }
-
-
-def _more_of_job(job: Job) -> dict[str, object]:
-    return {"account": job.account, "qos": job.qos, "time_limit_s": job.time_limit_s, "restarts": job.restart_count}
-
-
-def _now(known: Known, context: PlanningContext) -> dict[str, object]:
-    part, own = known.parts[0] if known.parts else (None, None)
-    sentence = ""
+def _doing_now(known: Known, context: PlanningContext) -> str:
     if known.why:
-        sentence = known.why[:1].upper() + known.why[1:].rstrip(".") + "."
-    elif part is not None and own is not None:
-        sentence = own.told(doing(part))
-    elif known.job.state is JobState.RUNNING and matching_rule(known.job, context.config.preemptors):
-        sentence = "It is an urgent job, so it is never preempted."
-    return {
-        "eviction_id": None if part is None else part.operation.eviction_id,
-        "role": None if part is None else part.role,
-        "doing": sentence,
-    }
+        return known.why[:1].upper() + known.why[1:].rstrip(".") + "."
+    if known.parts:
+        part, own = known.parts[0]
+        return own.told(doing(part))
+    if known.job.state is JobState.RUNNING and matching_rule(known.job, context.config.preemptors):
+        return "It is an urgent job, so it is never preempted."
+    return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """What the database has of a job: its newest tests, and a page of the operations that it had a part in."""
-
-    involved: Sequence[Involvement]
-    tests: Sequence[SaveTest]
-    next_offset: int | None
-
-    def told(self, operations: Sequence[j.JobOperationView], report: CycleReport) -> dict[str, object]:
-        return {
-            "taken_at": report.snapshot.taken_at,
-            "tests": tuple(views.view(j.SaveTestView, each, job_id=each.job.job_id) for each in self.tests),
-            "operations": tuple(operations),
-            "next_offset": self.next_offset,
-        }
-
-
-def job_view(
-    known: Known,
-    report: CycleReport,
-    context: PlanningContext,
-    operations: Sequence[j.JobOperationView],
-    remembered: Remembered,
-) -> j.JobView:
+def job_view(known: Known, report: CycleReport, context: PlanningContext, told: dict[str, object]) -> j.JobView:
     """Of a job that is in the queue."""
     job, rules = known.job, context.config.preemptors
     rule = matching_rule(job, rules)
-    urgent, waiting = if_urgent(job, context), None
-    if known.waiting is not None:
-        waiting = views.preemptor_view(known.waiting, report).model_copy(update={"why": known.why})
-    return j.JobView(
-        **row(known, context).model_dump(),
-        **_more_of_job(job),
-        **remembered.told(operations, report),
+    waiting = None if known.waiting is None else views.preemptor_view(known.waiting, report)
+    return row(
+        known,
+        context,
+        j.JobView,
+        **told,
         node_names=job.nodes,
+        restarts=job.restart_count,
         urgent="" if rule is None else rule.name or f"rule {rules.index(rule) + 1}",
-        waiting=waiting,
-        saving=views.view(j.SavingView, saving(job, context)),
-        if_urgent=urgent
-        and views.view(j.IfUrgentView, urgent, ways=tuple(views.view(j.WayView, way) for way in urgent.ways)),
+        waiting=waiting and waiting.model_copy(update={"why": known.why}),
+        saving=saving(job, context),
+        if_urgent=if_urgent(job, context),
     )
 
 
-# What is told of a job that is no longer in the queue, but for what the database remembers of it.
-_GONE: dict[str, object] = {
-    **dict.fromkeys(("name", "account", "qos", "node_names", "urgent"), ""),
-    **dict.fromkeys(("state", "would_lose_node_s", "eviction_id", "role", "time_limit_s", "waiting", "saving")),
-    "if_urgent": None,
+# What is told of a job that is no longer in the queue, whatever the database remembers of it.
+_NONE = ("state", "started_at", "would_lose_node_s", "eviction_id", "role", "waiting", "saving", "if_urgent")
+_GONE = dict[str, object].fromkeys(_NONE) | {
     "way": SavingWay.NOTHING,
     "can_be_saved": False,
-    "partitions": (),
-    "nodes": 0,
-    "restarts": 0,
+    "node_names": "",
+    "urgent": "",
 }
+_UNKNOWN = SimpleNamespace(name="", account="", qos="", partitions=(), num_nodes=0, time_limit_s=None, restart_count=0)
 
 
 def gone_view(
-    job: str, report: CycleReport, operations: Sequence[j.JobOperationView], remembered: Remembered
+    job: str, report: CycleReport, involved: Sequence[Involvement], tests: Sequence[SaveTest], told: dict[str, object]
 ) -> j.JobView:
     """Of a job that is no longer in the queue, as its operations and tests remember it."""
-    involved = remembered.involved
     left = (each.preemption.job for each in involved if each.preemption is not None)
-    seen = next(chain(left, (each.job for each in remembered.tests)), None)
-    if seen is not None:
-        own = _of_job(seen) | _more_of_job(seen)
-    else:
-        subject = involved[0].subject
-        own = {"job_id": subject.job_id, "display_id": subject.display_id, "user": subject.user}
+    seen = next(chain(left, (each.job for each in tests)), _UNKNOWN)
+    subjects = (each.subject for each in involved)
     doing = "Slurm's record of it cannot be read just now." if report.snapshot.hides(job) else ""
-    known = _GONE | own | remembered.told(operations, report)
-    return views.view(j.JobView, **known | {"started_at": None, "doing": doing})
+    own = {"nodes": seen.num_nodes, "restarts": seen.restart_count, "doing": doing}
+    return views.view(j.JobView, seen, *subjects, **_GONE | own | told)
 
 
-def operation_of(
-    involved: Involvement, part: Part | None, own: Own, explanation: Explanation | None, context: PlanningContext
+_NO_RULE = SimpleNamespace(rule="")  # of a plan that serves no job
+
+
+def operation_view(
+    known: Involvement | Operation, part: Part | None, own: Own, explained: Explanation | None, context: PlanningContext
 ) -> j.JobOperationView:
-    """One that serves the job or that it leaves for; ``part``: as the newest cycle has it, while it is open."""
-    p, subject = involved.preemption, involved.subject
-    serves = involved.kind is OperationKind.EVICTION
+    """One that serves the job or that it leaves for (``Involvement``), or an open one in which it stays where it is.
+
+    ``part``: as the newest cycle has it, while it is open.
+    """
+    serves, verdict = known.kind is OperationKind.EVICTION, None if part is None else part.verdict
+    leaves = known.preemption if isinstance(known, Involvement) else None
+    role = JobRole.PREEMPTOR if leaves is None else JobRole.PREEMPTEE
     until = None if part is None else part.operation.runs_until
-    at, why = (None, "") if p is None else runs_again(p, until, context.history, context.now)
-    verdict = None if part is None else part.verdict
+    at, why = (None, "") if leaves is None else runs_again(leaves, until, context.history, context.now)
+    compared = leaves if isinstance(known, Involvement) else verdict
     return views.view(
         j.JobOperationView,
-        involved,
-        role=j.JobRole.PREEMPTOR if p is None else j.JobRole.PREEMPTEE,
-        outcome=own.told(involved.outcome),
-        for_job_id=subject.job_id if serves else None,
-        for_display_id=subject.display_id if serves else None,
-        for_user=subject.user,
+        known,
+        *(() if isinstance(known, Involvement) else (known.plan, _NO_RULE)),
+        role=role if part is None or isinstance(known, Involvement) else part.role,
+        outcome=own.told(known.outcome),
+        **_served(known),
         nodes=() if part is None else part.nodes,
-        preemption=None if p is None else own.preemption(views.preemption_view(p)),
-        verdict=None if verdict is None else _verdict(part, own),
-        sparing=None if p is None or not serves else _sparing(p.job_id, explanation),
+        preemption=None if leaves is None else own.preemption(views.preemption_view(leaves)),
+        verdict=verdict and own.redacted(views.view(VerdictView, verdict), "reason"),
+        sparing=_sparing(compared.job_id, explained) if serves and compared is not None else None,
         runs_again_at=at,
         runs_again_why=why,
     )
 
 
-def operation_in(part: Part, own: Own, explanation: Explanation | None) -> j.JobOperationView:
-    """An open one in which the job stays: it was a candidate, or is on a node that is emptied."""
-    operation = part.operation
-    serves = operation.kind is OperationKind.EVICTION
-    return views.view(
-        j.JobOperationView,
-        operation,
-        role=part.role,
-        deadline=operation.plan.deadline,
-        outcome=own.told(operation.outcome),
-        rule=getattr(operation.plan, "rule", ""),
-        for_job_id=operation.subject.job_id if serves else None,
-        for_display_id=operation.subject.display_id if serves else None,
-        for_user=operation.subject.user,
-        nodes=part.nodes,
-        preemption=None,
-        verdict=_verdict(part, own),
-        sparing=None if part.verdict is None or not serves else _sparing(part.verdict.job_id, explanation),
-        runs_again_at=None,
-        runs_again_why="",
-    )
+def _served(known: Involvement | Operation) -> dict[str, str | None]:
+    subject, serves = known.subject, known.kind is OperationKind.EVICTION
+    ids = (subject.job_id, subject.display_id) if serves else (None, None)
+    return {"for_job_id": ids[0], "for_display_id": ids[1], "for_user": subject.user}
 
 
-def _verdict(part: Part | None, own: Own) -> VerdictView | None:
-    if part is None or part.verdict is None:
-        return None
-    return own.redacted(views.view(VerdictView, part.verdict), "reason")
-
-
-def _sparing(job_id: str, explanation: Explanation | None) -> j.SparingView:
-    found = None
-    if explanation is not None:
-        found = next((each for each in explanation.alternatives if each.job_id == job_id), None)
-    if found is None or explanation is None or not found.known:
+def _sparing(job_id: str, explained: Explanation | None) -> j.SparingView:
+    alternatives = () if explained is None else explained.alternatives
+    found = next((each for each in alternatives if each.job_id == job_id and each.known), None)
+    if found is None or explained is None:
         return j.SparingView(known=False, possible=False, more_lost_work_node_s=None, sentence="")
     spared = found.choice is Choice.SPARED
     if found.cost is None:
         why = "No plan in time has it leave." if spared else "Without it the nodes could not be freed in time."
         return j.SparingView(known=True, possible=False, more_lost_work_node_s=None, sentence=why)
-    more_node_s = round(found.cost.lost_work_node_s - explanation.cost.lost_work_node_s, 3)
+    more_node_s = round(found.cost.lost_work_node_s - explained.cost.lost_work_node_s, 3)
     which = "with it" if spared else "without it"
     more = f"loses {node_hours(more_node_s)} more" if more_node_s > 0 else "loses no less, and costs more otherwise"
     sentence = f"The best plan {which} {more}."

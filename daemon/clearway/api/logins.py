@@ -1,5 +1,11 @@
 """From a bearer token to an identity, whoever has made the token: this site's token file, Slurm, or its provider.
 
+The token file has one ``NAME ROLE END sha256:HASH`` a line, as ``clearway token`` writes it. A token is 256 random
+bits, so its plain SHA-256 keeps the secret: there is nothing to guess. Who reads the file, or a backup of it, cannot
+log in with it. END is a time in UTC such as 2027-05-01T00:00:00Z, or ``never``. The file must belong to root or to the
+daemon's own user, must not be open to others, and must not be writable by its group; a group that may read it is
+allowed, so that root can own it and the daemon's group can read it (0640).
+
 Tokens of a provider are checked by the public keys of a JWKS file (RFC 7517), which Slurm can be given as well
 (AuthAltParameters=jwks=FILE). Only signatures by a private key count: with a symmetric key in the file, everybody who
 reads it could make tokens.
@@ -11,19 +17,21 @@ every second must not cost a question to Slurm each time. What Slurm takes from 
 
 import grp
 import hashlib
+import hmac
 import json
 import os
 import pwd
 import re
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from clearway.api.tokens import Entry, Tokens
 from clearway.config.access import AccessConfig
 from clearway.config.configuration import Config
 from clearway.config.plugins import how_to_install
@@ -32,7 +40,97 @@ from clearway.model.clock import Clock
 from clearway.model.cluster import AdminLevel
 from clearway.model.errors import ConfigError
 from clearway.model.requests import Identity, Role
-from clearway.slurm.identity import EVERYTHING_PRIVATE, claims_of, is_jwt
+from clearway.slurm.identity import EVERYTHING_PRIVATE, SlurmIdentity, claims_of, is_jwt
+
+NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_FORM = "expected 'NAME ROLE END sha256:HASH', as `clearway token` writes it"
+_END = "%Y-%m-%dT%H:%M:%SZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One token; ``end`` None: it does not end."""
+
+    identity: Identity
+    end: datetime | None
+    digest: str
+
+    @property
+    def line(self) -> str:
+        end = "never" if self.end is None else self.end.astimezone(UTC).strftime(_END)
+        return f"{self.identity.name} {self.identity.role.value} {end} {self.digest}"
+
+    def ended(self, now: datetime) -> bool:
+        return self.end is not None and self.end <= now
+
+
+def digest_of(token: str) -> str:
+    return "sha256:" + hashlib.sha256(token.encode(errors="replace")).hexdigest()
+
+
+def new_token(name: str, role: Role, end: datetime | None) -> tuple[str, Entry]:
+    """A token that was never given out before, and its entry; the token itself is kept nowhere."""
+    token = "cw_" + secrets.token_urlsafe(32)
+    return token, Entry(Identity(name, role), end, digest_of(token))
+
+
+class Tokens:
+    """The entries of the file, as read when made. Without a file there is none."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self.entries = self.read()
+
+    @property
+    def configured(self) -> bool:
+        return self._file is not None
+
+    def read(self) -> tuple[Entry, ...]:
+        """What the file has now, without taking it over.
+
+        Raises ``ConfigError``: one line with file and line, never with a token.
+        """
+        if self._file is None:
+            return ()
+        return _parse(read_trusted(self._file, "the tokens", secret=True), self._file)
+
+    def find(self, token: str) -> Entry | None:
+        """The entry of this token, ended or not. Each is compared in constant time, so that the wait tells nothing."""
+        given = digest_of(token)
+        found = [entry for entry in self.entries if hmac.compare_digest(given, entry.digest)]
+        return found[0] if found else None
+
+
+def _parse(text: str, file: Path) -> tuple[Entry, ...]:
+    entries: dict[str, Entry] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            entry = _entry(line)
+        except ValueError as error:
+            raise ConfigError(f"{file}: line {number}: {error}") from None
+        if entry.digest in entries:
+            raise ConfigError(f"{file}: line {number}: the same token as {entries[entry.digest].identity.name}'s")
+        entries[entry.digest] = entry
+    return tuple(entries.values())
+
+
+def _entry(line: str) -> Entry:
+    """Raises ``ValueError`` with a sentence that repeats nothing of the line but a role."""
+    words = line.split()
+    if len(words) != 4 or not NAME.fullmatch(words[0]) or not _HASH.fullmatch(words[3]):
+        raise ValueError(_FORM)
+    name, role, end, digest = words
+    if role not in set(Role):
+        raise ValueError(f"there is no role {role[:20]!r}; there are {', '.join(Role)}")
+    try:
+        ends = None if end == "never" else datetime.strptime(end, _END).replace(tzinfo=UTC)
+    except ValueError:
+        raise ValueError("the end is 'never' or a time like 2027-05-01T00:00:00Z") from None
+    return Entry(Identity(name, Role(role)), ends, digest)
+
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 
@@ -98,16 +196,6 @@ class LoginRefusedError(Exception):
     """``str`` is the reason in one line for the daemon's records; the asker is told no more than that it failed."""
 
 
-class Directory(Protocol):
-    """What is asked of Slurm (``slurm.identity.SlurmIdentity``)."""
-
-    def user_of(self, token: str) -> str | None: ...
-
-    def admin_level(self, user: str) -> AdminLevel: ...
-
-    def private_data(self) -> frozenset[str]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Known:
     identity: Identity | None  # None: refused
@@ -121,7 +209,7 @@ class Logins:
     """
 
     def __init__(
-        self, tokens: Tokens, config: Callable[[], Config], clock: Clock, slurm: Directory | None = None
+        self, tokens: Tokens, config: Callable[[], Config], clock: Clock, slurm: SlurmIdentity | None = None
     ) -> None:
         self._tokens = tokens
         self._config = config
@@ -137,17 +225,18 @@ class Logins:
         Raises ``ConfigError``: they cannot be used.
         """
         verify, entries = verifier(access), self._tokens.read()
-        return entries, lambda: self._take_over(verify, entries)
+
+        def take_over() -> None:
+            self._verify, self._tokens.entries = verify, entries
+            with self._lock:
+                for kept in self._known.values():
+                    kept.clear()
+
+        return entries, take_over
 
     @property
     def entries(self) -> tuple[Entry, ...]:
         return self._tokens.entries
-
-    def _take_over(self, verify: Verify, entries: tuple[Entry, ...]) -> None:
-        self._verify, self._tokens.entries = verify, entries
-        with self._lock:
-            for kept in self._known.values():
-                kept.clear()
 
     @property
     def configured(self) -> bool:
@@ -164,35 +253,32 @@ class Logins:
             return entry.identity
         if not is_jwt(token):
             raise LoginRefusedError("unknown token")
-        digest = hashlib.sha256(token.encode()).digest()
-        known = self._remembered(digest, now)
-        if known is None:
+
+        def ask() -> _Known:
             identity = self._asked(token)
-            known = _Known(identity, _until(token, now, refused=identity is None))
-            self._remember(digest, known)
-        if known.identity is None:
+            return _Known(identity, _until(token, now, refused=identity is None))
+
+        known = self._known_by(hashlib.sha256(token.encode()).digest(), now, ask)
+        if known is None:
             raise LoginRefusedError("a JWT that is not genuine, or has ended")
-        return known.identity
+        return known
 
     def identify_user(self, user: str) -> Identity:
         """A user whom the site's proxy names. Raises as ``identify``; a proxy cannot name root."""
         if user == "root" or not _USER.fullmatch(user):
             raise LoginRefusedError(f"the proxy names {user[:40]!r}, which is no user")
-        now, key = self._clock.now(), b"proxy " + user.encode()
-        known = self._remembered(key, now)
-        if known is None:
-            known = _Known(self._with_role(user), now + timedelta(seconds=KEPT_S))
-            self._remember(key, known)
-        assert known.identity is not None  # noqa: S101 - no such one is remembered
-        return known.identity
+        now = self._clock.now()
+        until = now + timedelta(seconds=KEPT_S)
+        known = self._known_by(b"proxy " + user.encode(), now, lambda: _Known(self._with_role(user), until))
+        assert known is not None  # noqa: S101 - no user is remembered as refused
+        return known
 
     def private_data(self) -> frozenset[str]:
         """The kinds of data that ordinary users see of themselves alone; everything where there is no Slurm to ask."""
         return EVERYTHING_PRIVATE if self._slurm is None else self._slurm.private_data()
 
     def _asked(self, token: str) -> Identity | None:
-        access = self._config().access
-        slurm = self._asks_slurm(access)
+        slurm = self._asks_slurm(self._config().access)
         user = self._verify(token)
         if user in (None, "root"):  # root is Slurm's word alone: at some providers users choose their names
             user = None if slurm is None else slurm.user_of(token)
@@ -203,25 +289,23 @@ class Logins:
         level = AdminLevel.NONE if self._slurm is None or not access.slurm_roles else self._slurm.admin_level(user)
         return Identity(user, role_of(user, access, level))
 
-    def _asks_slurm(self, access: AccessConfig) -> Directory | None:
+    def _asks_slurm(self, access: AccessConfig) -> SlurmIdentity | None:
         return self._slurm if access.slurm_tokens else None
 
-    def _remembered(self, digest: bytes, now: datetime) -> _Known | None:
+    def _known_by(self, key: bytes, now: datetime, ask: Callable[[], _Known]) -> Identity | None:
+        """As remembered, else asked for. The oldest are forgotten first; refused tokens cannot drive out good ones."""
         with self._lock:
             for kept in self._known.values():
-                known = kept.get(digest)
-                if known is not None and known.until > now:
-                    return known
-        return None
-
-    def _remember(self, digest: bytes, known: _Known) -> None:
-        """The oldest are forgotten first; tokens that were refused cannot drive out good ones."""
+                if (known := kept.get(key)) is not None and known.until > now:
+                    return known.identity
+        known = ask()
         kept = self._known[known.identity is not None]
         with self._lock:
-            kept[digest] = known
-            kept.move_to_end(digest)
+            kept[key] = known
+            kept.move_to_end(key)
             while len(kept) > _MOST_KEPT:
                 kept.popitem(last=False)
+        return known.identity
 
 
 def _until(token: str, now: datetime, *, refused: bool) -> datetime:
@@ -239,27 +323,19 @@ def role_of(user: str, access: AccessConfig, level: AdminLevel) -> Role:
     roles = [Role.USER, by_slurm.get(level, Role.USER)]
     if user == "root" and access.slurm_roles:
         roles.append(Role.ADMIN)
-    named = {Role.VIEWER: access.viewers, Role.OPERATOR: access.operators, Role.ADMIN: access.admins}
-    groups: frozenset[str] | None = None
-    for role, names in named.items():
-        if user in names:
-            roles.append(role)
-        elif wanted := {name[1:] for name in names if name.startswith("@")}:
-            groups = _groups_of(user) if groups is None else groups
-            roles += [role] * bool(wanted & groups)
+    listed = {Role.VIEWER: access.viewers, Role.OPERATOR: access.operators, Role.ADMIN: access.admins}
+    known_as = {user}
+    if any(name.startswith("@") for names in listed.values() for name in names):
+        known_as |= _groups_of(user)
+    roles += [role for role, names in listed.items() if known_as & set(names)]
     return max(roles, key=lambda role: role.rank)
 
 
-def _groups_of(user: str) -> frozenset[str]:
-    """The names of the user's groups on this machine; none for a user that it does not know."""
-    try:
-        ids = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
-    except (KeyError, ValueError):
-        return frozenset()
+def _groups_of(user: str) -> set[str]:
+    """The user's groups on this machine, as @GROUP; none for a user that it does not know."""
     found = set()
-    for number in ids:
-        try:
-            found.add(grp.getgrgid(number).gr_name)
-        except KeyError:
-            continue
-    return frozenset(found)
+    with suppress(KeyError, ValueError):
+        for number in os.getgrouplist(user, pwd.getpwnam(user).pw_gid):
+            with suppress(KeyError):
+                found.add(f"@{grp.getgrgid(number).gr_name}")
+    return found

@@ -15,7 +15,7 @@ from typing import Any
 from clearway.api.report_schemas import ReportCase, ReportHeld, ReportJob, ReportSums, ReportUser, ReportView
 from clearway.model.problem import Action
 from clearway.model.records import Case, CaseJob, Ending
-from clearway.telemetry.cases import SOON
+from clearway.telemetry.report import SOON
 
 
 def report(

@@ -1,19 +1,28 @@
-"""What the API answers. Units are in the names: ``_s`` seconds, ``_node_s`` node-seconds; times are aware UTC."""
+"""What the API answers of plans, evictions and requests. Units are in the names: ``_s`` seconds, ``_node_s``
+node-seconds; times are aware UTC.
+"""
 
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
-from clearway.api.plan_schemas import FOLDED, Answer, CurveView, HostList, PlanView, VerdictView, WholePlanView
-from clearway.config.configuration import Mode
-from clearway.model.claims import Restart
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.orders import MoveKind, Parallel, RollingState, TurnState
-from clearway.model.plan import ObstacleCode
+from clearway.model.plan import Choice, ObstacleCode
 from clearway.model.problem import Action
-from clearway.model.records import CheckpointOutcome, LeaderEnd
 from clearway.model.requests import RequestResult
+from clearway.slurm.parse.hostlist import compress
+
+FOLDED = ", as a host list: n[1-100]; empty: none"
+# A large eviction has thousands of nodes; Slurm's tools and ClusterShell read a folded list.
+HostList = Annotated[str, BeforeValidator(lambda nodes: nodes if isinstance(nodes, str) else compress(nodes))]
+
+
+class Answer(BaseModel):
+    """Records with the same fields (``Curve``, ``Verdict``, ``StepRecord`` ...) are taken as they are."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True)
 
 
 class Problem(Answer):
@@ -24,44 +33,127 @@ class Problem(Answer):
     detail: str = Field(description="what was wrong, in one line")
 
 
-class NodeCounts(Answer):
-    total: int = Field(description="nodes in the newest snapshot")
-    available: int = Field(description="nodes on which Slurm would start a job once they are empty")
-    free: int = Field(description="available nodes without any job")
-    occupied: int = Field(description="nodes that some job holds, available or not")
-    unavailable: int = Field(description="nodes that are down, drained, failing ...")
-    reserved: int = Field(description="nodes that an active Slurm reservation covers, placements included")
+class ActionView(Answer):
+    job_id: str
+    display_id: str = Field(description="the id as users know it, such as 123_4")
+    action: Action = Field(
+        description="how the job leaves; end: its own time limit ends it in time; kill: requeue without checkpoint"
+    )
+    lost_work_node_s: float = Field(description="work that is lost, node-seconds")
+    checkpoint_s: int = Field(description="time on the shared file system, seconds, in whole steps")
+    ready_s: int = Field(description="end only: latest time at which its nodes are empty, seconds from the plan")
+    file_system_s: float | None = Field(
+        description="time of its checkpoint with the whole file system, seconds; null: others wait for it"
+    )
+    return_node_s: int = Field(description="expected queueing and restart of the job x its nodes, node-seconds")
 
 
-class SkippedRecord(Answer):
-    kind: str = Field(description="job, node or reservation")
-    ident: str = Field(description="as much of its id as could be read")
-    why: str = Field(description="what could not be read")
+class CurvePointView(Answer):
+    max_delay_s: int = Field(description="delay of this point, seconds from the plan")
+    feasible: bool = Field(description="whether enough nodes can be freed within this delay")
+    lost_work_node_s: float | None = Field(description="least work lost, node-seconds; null: not feasible")
+    checkpoint_s: int | None = Field(description="time on the shared file system, seconds; null: not feasible")
+    nodes_freed: int | None = Field(description="nodes that this frees; null: not feasible")
+    preemptees: int = Field(description="jobs that are preempted")
+    return_node_s: int = Field(description="cost of the return of all these jobs, node-seconds")
 
 
-class BudgetUsage(Answer):
-    jobs: int = Field(description="jobs preempted in the last hour")
-    jobs_limit: int | None = Field(description="maximum number of jobs preempted in an hour; null: no limit")
-    lost_node_s: float = Field(description="work lost in the last hour, node-seconds")
-    lost_node_s_limit: float | None = Field(description="maximum work lost in an hour, node-seconds; null: no limit")
+class ChosenPointView(CurvePointView):
+    actions: tuple[ActionView, ...] = Field(description="the jobs that leave, with their actions")
 
 
-class ClusterView(Answer):
-    taken_at: datetime = Field(description="when the newest snapshot was taken")
-    backend: str = Field(description="how the daemon talks to Slurm: cli, pyslurm or simulated")
-    mode: Mode = Field(description="what the daemon may do")
-    paused: bool = Field(description="whether an operator has paused the daemon")
-    halted: str = Field(description="why no command is given to Slurm; empty: commands are given")
-    standby: bool = Field(description="whether another daemon acts on this database")
-    nodes: NodeCounts
-    jobs: dict[str, int] = Field(description="number of jobs in each state")
-    waiting_preemptors: int = Field(description="preemptors that wait")
-    open_evictions: dict[str, int] = Field(description="number of evictions in each open state")
-    budget: BudgetUsage
-    skipped_records: int = Field(description="records that could not be read, and are never acted upon")
-    skipped: tuple[SkippedRecord, ...] = Field(description="the first 50 of them")
-    unreadable_claims: int = Field(description="jobs with a clearway: Comment that cannot be read, and counts as none")
-    cycle_s: float = Field(description="time that the last cycle took, seconds")
+class CurveView(Answer):
+    planner: str = Field(description="which planner made it")
+    exact: bool = Field(description="whether it is proven, to the second, that no plan loses less")
+    complete: bool = Field(True, description="false: further points are being worked out, in the pauses between cycles")
+    gap_ratio: float = Field(
+        validation_alias=AliasChoices("gap", "gap_ratio"),  # a curve has the first, an answer the second
+        description="unless exact: share of a point's lost work that may be needless; 0: not known",
+    )
+    points: tuple[CurvePointView, ...] = Field(description="by delay; at first the one that is carried out alone")
+
+
+class VerdictView(Answer):
+    job_id: str
+    choice: Choice = Field(description="chosen, spared (not needed) or exempt (protected by policy)")
+    code: str = Field(description="short and stable word for the reason")
+    reason: str = Field(description="the reason as a sentence")
+
+
+class VerdictList(Answer):
+    items: tuple[VerdictView, ...] = Field(description="by job_id, those that were chosen first")
+    next_offset: int | None = Field(description="offset of the next page; null: this was the last")
+
+
+class PlanView(Answer):
+    made_at: datetime
+    deadline: datetime = Field(description="when the preemptor should run at the latest")
+    nodes_needed: int = Field(description="nodes that the preemptor asks for")
+    nodes_to_free: int = Field(description="nodes that had to be freed, without the free ones")
+    free_nodes: HostList = Field(description=f"nodes that were free or on their way out{FOLDED}")
+    placement_nodes: HostList = Field(description=f"nodes that the preemptor is given{FOLDED}")
+    switch: str | None = Field(
+        description="leaf switch of these nodes; null: the preemptor does not ask for one switch"
+    )
+    chosen: ChosenPointView
+    predicted_nodes_free_at: datetime = Field(description="when the plan expects all nodes to begin to empty")
+    curve: CurveView
+    jobs_by_choice: dict[Choice, int] = Field(
+        description="running jobs that were chosen, spared and exempt, in numbers; /evictions/{id}/verdicts says why"
+    )
+    together: tuple[str, ...] = Field(description="job_ids of the preemptors that were planned together with this one")
+    note: str = Field(
+        description='"it was ...": that it is late; what is not proven of how it was planned beside others; or nothing'
+    )
+
+
+class WholePlanView(PlanView):
+    verdicts: tuple[VerdictView, ...] = Field(description="why each running job leaves or stays")
+
+
+class CostView(Answer):
+    lost_work_node_s: float = Field(description="work lost, node-seconds")
+    return_node_s: int = Field(description="cost of the return of the preempted jobs, node-seconds")
+    checkpoint_s: int = Field(description="time on the shared file system, seconds")
+    preemptees: int = Field(description="jobs preempted")
+
+
+class AlternativeView(Answer):
+    job_id: str
+    choice: Choice = Field(description="what the plan does with it: chosen or spared")
+    nodes: int = Field(description="nodes that it runs on")
+    action: Action | None = Field(
+        description="how it leaves, or would leave at the least loss; null: unknown, or in no way in time"
+    )
+    own_lost_work_node_s: float | None = Field(description="its own work that is lost by that, node-seconds")
+    known: bool = Field(description="false: there was no time to find out")
+    cost: CostView | None = Field(
+        description="of the best plan that spares it (chosen) or preempts it (spared); null: unknown, or there is none"
+    )
+    more_lost_work_node_s: float | None = Field(description="work that this loses more than the plan, node-seconds")
+
+
+class LaterView(Answer):
+    max_delay_s: int = Field(description="delay instead of the plan's, seconds from the plan")
+    cost: CostView = Field(description="cost of the best plan for this delay")
+
+
+class RuleOutcomeView(Answer):
+    rule: str = Field(description="name of the rule, also that of a planner")
+    cost: CostView | None = Field(description="cost of its plan; null: it frees the nodes in no way in time")
+    more_lost_work_node_s: float | None = Field(description="work that this loses more than the plan, node-seconds")
+
+
+class ExplanationView(Answer):
+    eviction_id: int = Field(description="number of the eviction; 0: of a plan that nothing follows from")
+    planner: str = Field(description="which planner made the plan and answered for the alternatives")
+    exact: bool = Field(description="whether its answers are proven to be the cheapest")
+    gap_ratio: float = Field(description="unless exact: share of the lost work that may be needless; 0: not known")
+    complete: bool = Field(description="whether there was time for every alternative")
+    cost: CostView = Field(description="of the plan itself")
+    alternatives: tuple[AlternativeView, ...] = Field(description="one for each candidate that can be preempted")
+    later: tuple[LaterView, ...] = Field(description="what a longer delay would save, up to twice the plan's")
+    rules: tuple[RuleOutcomeView, ...] = Field(description="plans of simple rules in the same situation")
 
 
 class PreemptorView(Answer):
@@ -234,43 +326,6 @@ class StepList(Answer):
     items: tuple[StepView, ...] = Field(description="in the order in which they were intended")
 
 
-class Calibrated(Answer):
-    checkpointer: str = Field(description="name of the checkpointer: application, dmtcp, criu ...")
-    checkpoints: dict[CheckpointOutcome, int] = Field(description="checkpoints that were asked for, by outcome")
-    restarts: dict[Restart, int] = Field(description="runs that went on from a checkpoint, by how they restarted")
-    compared: int = Field(description="checkpoints with a predicted and an actual time")
-    median_ratio: float | None = Field(description="actual over predicted seconds of a checkpoint; null: none")
-    share_within: float | None = Field(description="share that took no longer than predicted; null: none")
-    median_size_ratio: float | None = Field(description="actual over predicted size of a checkpoint; null: none")
-    median_restart_ratio: float | None = Field(description="actual over predicted seconds of a restart; null: none")
-
-
-class ApplicationCalibration(Calibrated):
-    user: str
-    app: str = Field(description="the application as the job calls it, else the job's name")
-    trusted: bool = Field(description="whether such a job is asked to save itself")
-    failures_in_a_row: int = Field(description="checkpoints that have failed or were late since one succeeded")
-    expected_s: float | None = Field(description="what the next checkpoint on one node is expected to take, seconds")
-
-
-class CalibrationView(Answer):
-    checkpointers: tuple[Calibrated, ...] = Field(description="by name; as many as the limit")
-    items: tuple[ApplicationCalibration, ...] = Field(description="by user, application and checkpointer")
-    next_offset: int | None = Field(description="offset of the next page of items; null: this was the last")
-
-
-class WalltimeAdviceView(Answer):
-    user: str
-    app: str = Field(description="the application as the job calls it, else the job's name")
-    jobs: int = Field(description="runs that ended by themselves or at their time limit; the newest 200 count")
-    asked_s: float | None = Field(description="median of their time limits, seconds; null: none has a limit")
-    median_s: float = Field(description="run time that half of them did not exceed, seconds")
-    most_s: float = Field(description="run time that nine in ten did not exceed, seconds")
-    longest_s: float = Field(description="the longest run time, seconds")
-    cut: int = Field(description="runs that lasted until their time limit")
-    advice: str = Field(description="the same in one sentence")
-
-
 class RequestView(Answer):
     request_id: int
     kind: str = Field(
@@ -343,33 +398,3 @@ class WhatIfView(Answer):
     verdicts: tuple[VerdictView, ...] = Field((), description="of moves that are not feasible: why each job stays")
     rule: str = Field("", description="the configuration's rule that makes such a job urgent; empty: none does")
     max_delay_s: float | None = Field(None, description="how long the job may wait, seconds; null: not known, no job")
-
-
-class LeaderView(Answer):
-    """A daemon's time as the one that acts; times are the database's."""
-
-    epoch: int = Field(description="grows with each takeover")
-    owner: str = Field(description="host and process of the daemon")
-    began_at: datetime = Field(description="when it took the lease")
-    ended_at: datetime | None = Field(description="when its time was over; null while it leads")
-    ended: LeaderEnd | None = Field(description="how its time ended; null while it leads")
-    ended_by: str = Field(description="the operator that took the lease from it; empty when none did")
-
-
-class LeaderList(Answer):
-    items: tuple[LeaderView, ...] = Field(description="newest first")
-    next_offset: int | None = Field(description="offset of the next page; null: this was the last")
-
-
-class Health(Answer):
-    status: str = Field(description="ok, starting (no cycle has succeeded yet) or stale")
-    version: str
-    backend: str
-    mode: Mode
-    paused: bool
-    halted: str = Field(description="why no command is given to Slurm; empty: commands are given")
-    stopped: str = Field(description="why no job is made to leave until an operator resumes; empty: jobs may be")
-    only_observes: str = Field(description="why nothing is begun with this release of Slurm; empty: as mode says")
-    standby: bool
-    last_cycle_age_s: float = Field(description="time since the last successful cycle, else since the start, seconds")
-    stale_after_s: float = Field(description="age from which the daemon counts as stale, seconds")

@@ -1,22 +1,22 @@
 """From the product's records to the API's answers."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
 
-from clearway.api import plan_schemas as p
+from clearway.api import report_schemas as r
 from clearway.api import schemas as s
 from clearway.api.report import part_of, report
-from clearway.api.report_schemas import ReportView
-from clearway.api.status_schemas import StatusView
 from clearway.config.configuration import Config, DaemonConfig
+from clearway.estimates.history import RunRecord, advice_on, sentence
 from clearway.estimates.learning import History
-from clearway.estimates.run_times import RunRecord, advice_on, sentence
 from clearway.execution.breaker import BREAKER
 from clearway.execution.gate import Gate
 from clearway.execution.placement import placement_name
+from clearway.model.audit import AuditRow
 from clearway.model.claims import read_claims
 from clearway.model.operations import (
     Drain,
@@ -29,19 +29,7 @@ from clearway.model.operations import (
     Relocation,
 )
 from clearway.model.orders import DrainOrder, RelocationOrder, RollingDrain, RollingState
-from clearway.model.plan import (
-    Alternative,
-    Choice,
-    DrainPlan,
-    Explanation,
-    NoPlan,
-    OperationPlan,
-    Plan,
-    PlannedAction,
-    RelocationPlan,
-    RuleOutcome,
-)
-from clearway.model.problem import Option
+from clearway.model.plan import Choice, Cost, DrainPlan, Explanation, NoPlan, OperationPlan, Plan, RelocationPlan
 from clearway.model.records import BACKEND, MOST_CASES, PAUSED, STATUS, Key
 from clearway.model.report import CycleReport, Waiting
 from clearway.store.repository import Store
@@ -49,30 +37,49 @@ from clearway.store.repository import Store
 MOST_SKIPPED = 50
 _NO_ORDER = DrainOrder(nodes=(), actor="")
 
-A = TypeVar("A", bound=p.Answer)
-R = TypeVar("R")
+A = TypeVar("A", bound=s.Answer)
 S = TypeVar("S", bound=s.EvictionSummary)
-P = TypeVar("P", bound=p.PlanView)
+P = TypeVar("P", bound=s.PlanView)
+
+
+# What records call by another name.
+_OF_RECORDS = {
+    "predicted_lost_work_node_s": "predicted_lost_node_s",
+    "actual_lost_work_node_s": "actual_lost_node_s",
+    "gap_ratio": "gap",
+}
 
 
 def view(schema: type[A], *records: object, **own: object) -> A:
     """An answer with these ``own`` fields. Every other field is that of the first record that has one of its name."""
+    names = {name: _OF_RECORDS.get(name, name) for name in schema.model_fields.keys() - own.keys()}
     found = {
-        name: getattr(record, name)
+        name: getattr(record, theirs)
         for record in reversed(records)
-        for name in schema.model_fields.keys() - own.keys()
-        if hasattr(record, name)
+        for name, theirs in names.items()
+        if hasattr(record, theirs)
     }
     return schema.model_validate(found | own)
 
 
-def page(schema: type[A], found: Sequence[R], shown: Callable[[R], object], limit: int, offset: int = 0) -> A:
-    """An answer with the first ``limit`` of what was found. Where more was found, it names the next page's offset."""
-    more = len(found) > limit
-    return view(schema, items=tuple(map(shown, found[:limit])), next_offset=offset + limit if more else None)
+class Page(NamedTuple):
+    """The part of a list that is asked for."""
+
+    limit: int
+    offset: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.limit
 
 
-def urgent_report(store: Store, since_s: float, now: datetime, user: str | None = None) -> ReportView:
+def page(schema: type[A], found: Sequence[object], asked: Page, **more: object) -> A:
+    """An answer with the page, which ``found`` begins with. Where more was found, it names the next one's offset."""
+    next_offset = asked.end if len(found) > asked.limit else None
+    return view(schema, items=tuple(found[: asked.limit]), next_offset=next_offset, **more)
+
+
+def urgent_report(store: Store, since_s: float, now: datetime, user: str | None = None) -> r.ReportView:
     """The report of so long a time; ``user``: the part of it that is this user's."""
     at = now - timedelta(seconds=since_s)
     found = store.cases_since(at, MOST_CASES + 1)
@@ -82,36 +89,49 @@ def urgent_report(store: Store, since_s: float, now: datetime, user: str | None 
     return report(told, at, now, more=len(found) > MOST_CASES, complete=user is None)
 
 
-def advice(user: str, name: str, runs: Sequence[RunRecord]) -> s.WalltimeAdviceView | None:
+def audit_view(row: AuditRow) -> r.AuditView:
+    known = row.document()
+    about = known.get("about")
+    return view(
+        r.AuditView,
+        row,
+        at=known.get("at"),
+        actor=str(known.get("actor", "")),
+        kind=str(known.get("kind", "")),
+        about=about if isinstance(about, dict) else {},
+    )
+
+
+def advice(user: str, name: str, runs: Sequence[RunRecord]) -> r.WalltimeAdviceView | None:
     """None: no run says anything."""
     found = advice_on(runs)
     if found is None:
         return None
-    return s.WalltimeAdviceView(user=user, app=name, advice=sentence(found), **asdict(found))
+    return r.WalltimeAdviceView(user=user, app=name, advice=sentence(found), **asdict(found))
 
 
-def promise_list(store: Store, limit: int, offset: int = 0) -> s.EvictionList:
-    found = store.evictions(kind=OperationKind.PROMISE, limit=limit + 1, offset=offset)
-    return page(s.EvictionList, found, summary, limit, offset)
+def promise_list(store: Store, asked: Page) -> s.EvictionList:
+    found = store.evictions(kind=OperationKind.PROMISE, limit=asked.limit + 1, offset=asked.offset)
+    return page(s.EvictionList, tuple(map(summary, found)), asked)
 
 
-def rolling_list(store: Store, limit: int, offset: int = 0, state: RollingState | None = None) -> s.RollingList:
-    found = store.rolling_drains(state=state, limit=limit + 1, offset=offset)
-    return page(s.RollingList, found, rolling_view, limit, offset)
+def rolling_list(store: Store, asked: Page, state: RollingState | None = None) -> s.RollingList:
+    found = store.rolling_drains(state=state, limit=asked.limit + 1, offset=asked.offset)
+    return page(s.RollingList, tuple(map(rolling_view, found)), asked)
 
 
 def rolling_view(rolling: RollingDrain) -> s.RollingView:
     return view(s.RollingView, rolling, rolling.order)
 
 
-def leader_list(store: Store, limit: int, offset: int = 0) -> s.LeaderList:
-    return page(s.LeaderList, store.leaders(limit=limit + 1, offset=offset), s.LeaderView.model_validate, limit, offset)
+def leader_list(store: Store, asked: Page) -> r.LeaderList:
+    return page(r.LeaderList, store.leaders(limit=asked.limit + 1, offset=asked.offset), asked)
 
 
-def cluster_view(report: CycleReport, config: Config, backend: str) -> s.ClusterView:
+def cluster_view(report: CycleReport, config: Config, backend: str) -> r.ClusterView:
     snapshot, usage, hours = report.snapshot, report.usage, config.budget.lost_node_hours_per_hour
     return view(
-        s.ClusterView,
+        r.ClusterView,
         report,
         snapshot,
         backend=backend,
@@ -121,7 +141,7 @@ def cluster_view(report: CycleReport, config: Config, backend: str) -> s.Cluster
         waiting_preemptors=len(report.waiting),
         open_evictions=dict(sorted(Counter(e.state.value for e in report.open_evictions).items())),
         budget=view(
-            s.BudgetUsage,
+            r.BudgetUsage,
             usage,
             jobs_limit=config.budget.jobs_per_hour,
             lost_node_s_limit=None if hours is None else hours * 3_600,
@@ -133,10 +153,10 @@ def cluster_view(report: CycleReport, config: Config, backend: str) -> s.Cluster
     )
 
 
-def _node_counts(report: CycleReport) -> s.NodeCounts:
+def _node_counts(report: CycleReport) -> r.NodeCounts:
     nodes, holders = report.snapshot.nodes, report.snapshot.jobs_on
     available = [node for node in nodes if node.available]
-    return s.NodeCounts(
+    return r.NodeCounts(
         total=len(nodes),
         available=len(available),
         free=sum(1 for node in available if node.name not in holders and node.alloc_cpus == 0),
@@ -147,17 +167,16 @@ def _node_counts(report: CycleReport) -> s.NodeCounts:
 
 
 def preemptor_view(waiting: Waiting, report: CycleReport) -> s.PreemptorView:
-    preemptor = waiting.preemptor
-    left_s = (preemptor.deadline - report.at).total_seconds()
-    nodes = preemptor.nodes
-    code = preemptor.obstacle and preemptor.obstacle.code
-    return view(s.PreemptorView, waiting, preemptor, preemptor.job, nodes=nodes, left_s=left_s, left_to_slurm=code)
+    urgent = waiting.preemptor
+    left_s = (urgent.deadline - report.at).total_seconds()
+    code = urgent.obstacle and urgent.obstacle.code
+    return view(s.PreemptorView, waiting, urgent, urgent.job, nodes=urgent.nodes, left_s=left_s, left_to_slurm=code)
 
 
 def what_if_view(taken_at: datetime, plan: OperationPlan | NoPlan, *, budget: str = "") -> s.WhatIfView:
     if isinstance(plan, NoPlan):
         return view(s.WhatIfView, plan, taken_at=taken_at, feasible=False, budget="", plan=None, drain=None)
-    made = plan_view(plan, p.WholePlanView)
+    made = plan_view(plan, s.WholePlanView)
     order = plan.order if isinstance(plan, DrainPlan | RelocationPlan) else None
     # Moves have no deadline, and nodes that are empty cost nothing: then there is nothing to trade.
     trade = isinstance(plan, Plan) or (isinstance(plan, DrainPlan) and plan.problem.candidates)
@@ -172,12 +191,12 @@ def plan_view(plan: OperationPlan, schema: type[P]) -> P:
     counts = Counter(verdict.choice for verdict in plan.verdicts)
     names = {job.job_id: job.display_id for job in plan.leaving}
     actions = tuple(
-        view(p.ActionView, each, display_id=names.get(each.job_id, each.job_id)) for each in plan.chosen.actions
+        view(s.ActionView, each, display_id=names.get(each.job_id, each.job_id)) for each in plan.chosen.actions
     )
     return view(
         schema,
         plan,
-        chosen=view(p.ChosenPointView, plan.chosen, actions=actions),
+        chosen=view(s.ChosenPointView, plan.chosen, actions=actions),
         jobs_by_choice={choice: counts[choice] for choice in Choice},
         nodes_to_free=plan.problem.nodes_needed if plan.problem.needs is None else missing,
         predicted_nodes_free_at=plan.made_at + timedelta(seconds=plan.chosen.max_delay_s),
@@ -185,50 +204,50 @@ def plan_view(plan: OperationPlan, schema: type[P]) -> P:
     )
 
 
-def explanation_view(eviction_id: int, plan: OperationPlan, explanation: Explanation) -> p.ExplanationView:
+def explanation_view(eviction_id: int, plan: OperationPlan, explanation: Explanation) -> s.ExplanationView:
     curve, own = plan.curve, explanation.cost
     candidates = {candidate.job_id: candidate for candidate in plan.problem.candidates}
     leaving = {planned.job_id: planned for planned in plan.chosen.actions}
 
-    def with_more(each: Alternative | RuleOutcome) -> dict[str, Any]:
-        more = None if each.cost is None else each.cost.lost_work_node_s - own.lost_work_node_s
-        return asdict(each) | {"more_lost_work_node_s": more}
+    def more(cost: Cost | None) -> float | None:
+        return None if cost is None else cost.lost_work_node_s - own.lost_work_node_s
 
-    def alternative(each: Alternative) -> dict[str, Any]:
+    alternatives = []
+    for each in explanation.alternatives:
         candidate = candidates[each.job_id]
         in_time = plan.problem.in_time(candidate.options) if each.known and each.cost is not None else ()
-        way: PlannedAction | Option | None = leaving.get(each.job_id) or min(
-            in_time,
-            key=lambda option: (option.lost_work_node_s, option.return_node_s, option.checkpoint_s),
-            default=None,
+        cheapest = min(in_time, key=attrgetter("lost_work_node_s", "return_node_s", "checkpoint_s"), default=None)
+        way = leaving.get(each.job_id) or cheapest
+        told = view(
+            s.AlternativeView,
+            each,
+            more_lost_work_node_s=more(each.cost),
+            nodes=candidate.nodes,
+            action=way and way.action,
+            own_lost_work_node_s=way and way.lost_work_node_s,
         )
-        ways = (None, None) if way is None else (way.action, way.lost_work_node_s)
-        return with_more(each) | {"nodes": candidate.nodes, "action": ways[0], "own_lost_work_node_s": ways[1]}
-
+        alternatives.append(told)
     return view(
-        p.ExplanationView,
+        s.ExplanationView,
         curve,
         explanation,
         eviction_id=eviction_id,
-        gap_ratio=curve.gap,
-        alternatives=[alternative(each) for each in explanation.alternatives],
-        later=[asdict(each) for each in explanation.later],
-        rules=[with_more(each) for each in explanation.rules],
+        alternatives=alternatives,
+        rules=[view(s.RuleOutcomeView, each, more_lost_work_node_s=more(each.cost)) for each in explanation.rules],
     )
 
 
-def verdict_views(e: Operation) -> tuple[p.VerdictView, ...]:
+def verdict_views(e: Operation) -> tuple[s.VerdictView, ...]:
     order = list(Choice)
     found = sorted(e.plan.verdicts, key=lambda verdict: (order.index(verdict.choice), verdict.job_id))
-    return tuple(p.VerdictView.model_validate(each) for each in found)
+    return tuple(s.VerdictView.model_validate(each) for each in found)
 
 
 def eviction_view(e: Operation, store: Store) -> s.EvictionView:
     replaced_by = store.successor(e.eviction_id) if e.state is EvictionState.SUPERSEDED else None
     preemptions = tuple(preemption_view(each) for each in e.preemptions)
-    return eviction_summary(
-        e, s.EvictionView, replaced_by=replaced_by, plan=plan_view(e.plan, p.PlanView), preemptions=preemptions
-    )
+    plan = plan_view(e.plan, s.PlanView)
+    return eviction_summary(e, s.EvictionView, replaced_by=replaced_by, plan=plan, preemptions=preemptions)
 
 
 def summary(e: Operation) -> s.EvictionSummary:
@@ -243,22 +262,16 @@ def eviction_summary(e: Operation, schema: type[S], **more: object) -> S:
         e.subject,
         e.plan,
         drain=_order_view(e.order) if isinstance(e, Drain | Relocation) else None,
-        promise=_promise_view(e),
+        promise=view(s.PromiseView, e.order, reservation=placement_name(e), chosen=e.plan.placement_nodes)
+        if isinstance(e, Promise)
+        else None,
         tasks=e.plan.tasks if isinstance(e, Eviction) else 1,
         preemptees=len(e.plan.preemptees),
         # Slurm gives whole seconds: a job that starts in the second of its plan would have started before it.
         time_to_start_s=None if started is None else max(0.0, (started - e.created_at).total_seconds()),
         start_margin_s=None if started is None else (e.plan.deadline - started).total_seconds(),
-        predicted_lost_work_node_s=e.predicted_lost_node_s,
-        actual_lost_work_node_s=e.actual_lost_node_s,
         **more,
     )
-
-
-def _promise_view(e: Operation) -> s.PromiseView | None:
-    if not isinstance(e, Promise):
-        return None
-    return view(s.PromiseView, e.order, reservation=placement_name(e), chosen=e.plan.placement_nodes)
 
 
 def _order_view(order: DrainOrder | RelocationOrder) -> s.DrainView:
@@ -267,33 +280,19 @@ def _order_view(order: DrainOrder | RelocationOrder) -> s.DrainView:
 
 
 def preemption_view(one: Preemption) -> s.PreemptionView:
-    return view(
-        s.PreemptionView,
-        one,
-        one.job,
-        partition=one.job.partitions[0] if one.job.partitions else "",
-        predicted_lost_work_node_s=one.predicted_lost_node_s,
-        actual_lost_work_node_s=one.actual_lost_node_s,
-    )
+    return view(s.PreemptionView, one, one.job, partition=next(iter(one.job.partitions), ""))
 
 
-def calibration_view(
-    history: History, keys: Sequence[Key], now: datetime, limit: int, offset: int
-) -> s.CalibrationView:
-    end = offset + limit
-    return s.CalibrationView(
-        checkpointers=tuple(
-            s.Calibrated(checkpointer=name, **asdict(history.calibration(checkpointer=name)))
-            for name in history.checkpointers[:limit]
-        ),
-        items=tuple(_application(key, history, now) for key in keys[offset:end]),
-        next_offset=end if len(keys) > end else None,
-    )
+def calibration_view(history: History, keys: Sequence[Key], now: datetime, asked: Page) -> r.CalibrationView:
+    items = tuple(_application(key, history, now) for key in keys[asked.offset : asked.end + 1])
+    names = history.checkpointers[: asked.limit]
+    checkpointers = tuple({"checkpointer": name, **asdict(history.calibration(checkpointer=name))} for name in names)
+    return page(r.CalibrationView, items, asked, checkpointers=checkpointers)
 
 
-def _application(key: Key, history: History, now: datetime) -> s.ApplicationCalibration:
+def _application(key: Key, history: History, now: datetime) -> r.ApplicationCalibration:
     estimate = history.estimate(*key, 1)
-    return s.ApplicationCalibration(
+    return r.ApplicationCalibration(
         **key._asdict(),
         **asdict(history.calibration(key=key)),
         trusted=history.trusted(*key, now),
@@ -318,7 +317,7 @@ _KEPT_STATUS: dict[str, object] = {
 
 def read_status(
     store: Store, now: datetime, config: DaemonConfig, operations: Sequence[Operation] | None = None
-) -> StatusView:
+) -> r.StatusView:
     """Whether a daemon leads, in which mode, and what waits: as the database has it, so that any machine can say it.
 
     ``now`` counts where the database has no clock of its own; ``operations``: the open ones, where they are known.
@@ -328,7 +327,7 @@ def read_status(
     kept: dict[str, Any] = store.get_value(STATUS) or {}
     found = store.open_evictions() if operations is None else operations
     return view(
-        StatusView,
+        r.StatusView,
         **_leadership(store, now, config.lease),
         **{name: kept.get(name, absent) for name, absent in _KEPT_STATUS.items()},
         backend=store.get_value(BACKEND),

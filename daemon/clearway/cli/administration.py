@@ -1,25 +1,38 @@
-"""``clearway init``, ``token``, ``backup``, ``verify`` and ``restore``: the files that a site's daemon needs."""
+"""``clearway init``, ``token``, ``backup``, ``verify``, ``restore`` and ``doctor``: what a site's daemon needs."""
 
+import hashlib
 import os
 import sys
 import tempfile
+import textwrap
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from clearway.cli import asker, options, render
-from clearway.config.configuration import Config, parse_config
+from clearway import __version__
+from clearway.api.logins import NAME, Tokens, new_token
+from clearway.bootstrap import must_exist, open_store
+from clearway.cli import asker, launcher, options, render
+from clearway.config.configuration import Config, load_config, parse_config
+from clearway.doctor.case import Asked, Case, Finding, State
+from clearway.doctor.examination import examine
 from clearway.doctor.first_configuration import first_configuration
 from clearway.model.audit import Audited, AuditKind
 from clearway.model.errors import ClearwayError, ConfigError
 from clearway.model.requests import Role
-from clearway.slurm.site_facts import Site, SiteFacts
+from clearway.slurm.site_facts import Site
+from clearway.store import backup as backups
+from clearway.store.backup import faults
 from clearway.store.database import Database, open_database
+from clearway.telemetry.log import configure_logging
 
 _BLOCK_MIB = 8
 _MOST_MIB, _MOST_S = 1_024, 10.0
@@ -48,7 +61,9 @@ def init(
         if file is not None and file.exists() and not replace:
             raise ClearwayError(f"{file} exists; --replace writes over it")
         site = Site(str(conf) if conf else None).read()
-        _check_known(urgent, site)
+        known = {each.name for each in site.partitions} | {each.name for each in site.qos or ()}
+        if urgent and urgent not in known:
+            raise ClearwayError(f"Slurm has no partition and no QoS {urgent}; it has {', '.join(sorted(known))}")
         mib_s = bandwidth_mib_s(measure) if measure else None
         text = first_configuration(site, state=str(state), conf=str(conf or ""), urgent=urgent, mib_s=mib_s)
         config = parse_config(text, str(file or "the first configuration"))
@@ -57,12 +72,6 @@ def init(
         else:
             _write_configuration(file, text)
             print(_next_steps(file, config))
-
-
-def _check_known(urgent: str, site: SiteFacts) -> None:
-    known = {each.name for each in site.partitions} | {each.name for each in site.qos or ()}
-    if urgent and urgent not in known:
-        raise ClearwayError(f"Slurm has no partition and no QoS {urgent}; it has {', '.join(sorted(known))}")
 
 
 def _next_steps(file: Path, config: Config) -> str:
@@ -103,48 +112,36 @@ def _write_configuration(file: Path, text: str) -> None:
 _LONGEST = timedelta(days=3_660)
 
 
-def make_token(
+def token(
     name: Annotated[str, typer.Argument(help="Name of the person or program; a user's own name for a user.")],
     role: Annotated[Role, typer.Option(help="What the token may do; each role includes those before it.")],
     valid: Annotated[str, typer.Option(help="How long it is good (90d, 12h), at most ten years; 0: for ever.")] = "90d",
     config: options.ConfigOption = options.DEFAULT_CONFIG,
 ) -> None:
     """Make a token, add its hash to the token file, and print it once; `systemctl reload clearway` takes it over."""
-    from clearway.api.tokens import NAME, Tokens, new_token  # noqa: PLC0415 - the other commands start quicker without
-
     settings = options.configuration(config)
     if not NAME.fullmatch(name):
         raise typer.BadParameter("a name has letters, digits and ._@- alone, 64 at most")
-    end = _end_of_token(valid, datetime.now(UTC).replace(microsecond=0))
+    lasts = timedelta(seconds=options.duration_s(valid))
+    if lasts > _LONGEST:
+        raise typer.BadParameter("a token is good for ten years at most; 0: for ever")
+    end = datetime.now(UTC).replace(microsecond=0) + lasts if lasts else None
     with options.errors():
-        file = _token_file(settings)
+        file = settings.api.token_file
+        if file is None:
+            raise ConfigError("the configuration names no api.token_file")
         if file.exists():
             Tokens(file)  # refuses a file that the daemon would refuse
-        token, entry = new_token(name, role, end)
+        secret, entry = new_token(name, role, end)
         _record_token(settings, entry.line.rpartition(" ")[0])
         _append_line(file, entry.line)
-    print(token)
+    print(secret)
     until = "does not end" if end is None else f"ends {end:%Y-%m-%d %H:%M} UTC"
     print(f"clearway: {file}: {name}, role {role.value}, {until}; the token is shown only now", file=sys.stderr)
 
 
-def _end_of_token(valid: str, now: datetime) -> datetime | None:
-    lasts = timedelta(seconds=options.duration_s(valid))
-    if lasts > _LONGEST:
-        raise typer.BadParameter("a token is good for ten years at most; 0: for ever")
-    return now + lasts if lasts else None
-
-
-def _token_file(settings: Config) -> Path:
-    if settings.api.token_file is None:
-        raise ConfigError("the configuration names no api.token_file")
-    return settings.api.token_file
-
-
 def _record_token(settings: Config, what: str) -> None:
     """Before there is a database nothing can be recorded; the daemon's start will name the token all the same."""
-    from clearway.bootstrap import open_store  # noqa: PLC0415 - see above
-
     try:
         opened = open_store(settings)
     except ConfigError:
@@ -175,8 +172,6 @@ def backup(
     config: options.ConfigOption = options.DEFAULT_CONFIG,
 ) -> None:
     """Write the whole database to a file, while the daemon may be running."""
-    from clearway.store import backup as backups  # noqa: PLC0415 - the other commands start quicker without
-
     with options.errors(), _database(config) as database:
         made = backups.write(database, file, datetime.now(UTC))
     print(f"{file}: {sum(made.rows.values())} rows, schema {made.revision}, SHA-256 {made.sha256}")
@@ -187,16 +182,14 @@ def verify(
     config: options.ConfigOption = options.DEFAULT_CONFIG,
 ) -> None:
     """Check the database, or a backup: schema, references, documents, audit trail. Tells what is wrong."""
-    from clearway.store import backup as backups  # noqa: PLC0415 - as above
-
     with options.errors():
         if file is None:
             with _database(config) as database:
-                found, what = backups.faults(database), database.shown_url
+                found, what = faults(database), database.shown_url
         else:
             with tempfile.TemporaryDirectory() as folder, _opened(f"sqlite:///{folder}/verify.sqlite") as database:
                 backups.restore(database, file, datetime.now(UTC), actor="verify")
-                found, what = backups.faults(database), str(file)
+                found, what = faults(database), str(file)
     for fault in found:
         options.complain(fault)
     if found:
@@ -212,8 +205,6 @@ def restore(
     config: options.ConfigOption = options.DEFAULT_CONFIG,
 ) -> None:
     """Replace the database by a backup, and pause; refused while a daemon leads. What it held is written to a file."""
-    from clearway.store import backup as backups  # noqa: PLC0415 - as above
-
     with options.errors(), _opened(options.configuration(config).store.url) as database:
         replaced = backups.restore(database, file, datetime.now(UTC), actor=asker.actor(), force=force)
     if replaced is not None:
@@ -225,8 +216,6 @@ def restore(
 def _database(config: Path) -> Iterator[Database]:
     """The configured database as it is, without a migration."""
     url = options.configuration(config).store.url
-    from clearway.bootstrap import must_exist  # noqa: PLC0415 - as above
-
     must_exist(url)
     with _opened(url) as database:
         yield database
@@ -239,3 +228,109 @@ def _opened(url: str) -> Iterator[Database]:
         yield database
     finally:
         database.engine.dispose()
+
+
+_SHOWN = {
+    State.OK: ("ok", "green"),
+    State.ADVICE: ("look", "yellow"),
+    State.FAULT: ("FAULT", "bold red"),
+    State.UNTRIED: ("-", "dim"),
+}
+
+
+def doctor(
+    config: options.ConfigOption = options.DEFAULT_CONFIG,
+    job: Annotated[
+        bool, typer.Option("--job", help="Run a job of one node, a minute at most, which looks for the launcher.")
+    ] = False,
+    partition: Annotated[str, typer.Option(help="Partition of that job; default: Slurm's.")] = "",
+    launcher_path: Annotated[
+        str, typer.Option("--launcher", metavar="PATH", help="How jobs call the launcher.")
+    ] = "clearway-run",
+    checkpoints: Annotated[Path | None, typer.Option(help="Folder that jobs save into: has it room?")] = None,
+    prometheus: Annotated[str, typer.Option(metavar="URL", help="Ask this Prometheus whether it scrapes.")] = "",
+    output: options.OutputOption = options.Output.TABLE,
+) -> None:
+    """Look for everything that must hold: Slurm, rights, clocks, database, port, tokens, nodes; and what to do.
+
+    Nothing is changed. Run it as the daemon's user, beside the daemon or before its first start. Exit status 0: no
+    fault; 1: faults; 2: the configuration cannot be read.
+    """
+    try:
+        settings = load_config(config)
+    except ConfigError as error:
+        for fault in error.faults or (str(error),):
+            options.complain(fault)
+        raise typer.Exit(options.BAD_INPUT) from None
+    configure_logging("text", quiet=True)  # standard output is for the page alone
+    asked = Asked(
+        prometheus=prometheus,
+        checkpoints=checkpoints,
+        job=job,
+        partition=partition,
+        launcher=launcher_path,
+        launcher_sum=_sum(),
+    )
+    case = Case(settings, asked, asker.user())
+    found = _document(config, case) if output is options.Output.JSON else _page(config, case, output)
+    raise typer.Exit(options.FAILED if _faulty(found) else 0)
+
+
+def _sum() -> str:
+    """Of the launcher that belongs to this installation; "" where it has none."""
+    try:
+        return hashlib.sha256(launcher.source("clearway-run").read_bytes()).hexdigest()
+    except (ConfigError, OSError):
+        return ""
+
+
+def _faulty(found: list[Finding]) -> bool:
+    return any(each.state is State.FAULT for each in found)
+
+
+def _document(config: Path, case: Case) -> list[Finding]:
+    found = list(examine(case))
+    render.print_json(
+        {
+            "version": __version__,
+            "config": str(config),
+            "user": case.user,
+            "good": not _faulty(found),
+            "findings": [asdict(each) for each in found],
+        }
+    )
+    return found
+
+
+def _page(config: Path, case: Case, output: options.Output) -> list[Finding]:
+    """Line by line as it is found: a job takes its time."""
+    out = render.console(output)
+    out.print(Text(render.visible(f"Clearway {__version__}, {config}, tried as {case.user}")))
+    found: list[Finding] = []
+    for each in examine(case):
+        if not found or found[-1].area != each.area:
+            out.print(Text(f"\n{each.area}", style="bold"))
+        again = bool(found) and (found[-1].area, found[-1].check) == (each.area, each.check)
+        out.print(_lines(each, out.width, again=again))
+        found.append(each)
+    count = Counter(each.state for each in found)
+    words = {State.FAULT: f"fault{'s' * (count[State.FAULT] != 1)}", State.ADVICE: "to look at"}
+    words |= {State.UNTRIED: "not tried"}
+    said = [f"{count[state]} {word}" for state, word in words.items() if count[state]]
+    good, style = ("Not ready", "bold red") if count[State.FAULT] else ("Everything that must hold holds", "bold green")
+    out.print(Text(f"\n{': '.join([good, *([', '.join(said)] if said else [])])}.", style=style))
+    return found
+
+
+def _lines(finding: Finding, width: int, *, again: bool) -> Text:
+    word, style = _SHOWN[finding.state]
+    left = f"  {word:<5}  {'' if again else finding.check:<13}  "
+    room = max(30, width - len(left) - 1)
+    below = f"\n{' ' * len(left)}"
+    told = textwrap.wrap(render.visible(finding.what), room, break_on_hyphens=False)
+    remedy = render.visible(finding.remedy)
+    advised = textwrap.wrap(remedy, room - 3, break_on_hyphens=False, break_long_words=False)
+    made = Text.assemble(left[:2], (left[2:7], style), left[7:], below.join(told))
+    for number, line in enumerate(advised):
+        made.append(below).append(f"{'   ' if number else '-> '}{line}", style="cyan")
+    return made

@@ -2,98 +2,87 @@
 
 import os
 import sys
+from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from clearway import __version__
-from clearway.cli import eviction_view, site_files, walltime_chain
-from clearway.cli import launcher as launcher_files
-from clearway.cli.administration import backup, init, make_token, restore, verify
+from clearway import __version__, bootstrap
+from clearway.api.logins import Tokens
+from clearway.cli import options, walltime_chain
+from clearway.cli.administration import backup, doctor, init, restore, token, verify
 from clearway.cli.asker import now
-from clearway.cli.doctor import doctor
-from clearway.cli.drain import compact, drain_nodes, promise, promises, promote, rolling_app, undrain
-from clearway.cli.evictions import evictions_app, status
-from clearway.cli.history import audit, calibration, leaders, takeover
+from clearway.cli.drain import compact, drain, promise, promises, promote, rolling_app, undrain
+from clearway.cli.evictions import evictions_app
+from clearway.cli.explain import explain, plan
 from clearway.cli.job import job, preview, try_saving
-from clearway.cli.joined import Joined
-from clearway.cli.options import (
-    BAD_INPUT,
-    DAEMON,
-    DECIDE,
-    DEFAULT_CONFIG,
-    LOOK,
-    NODES,
-    STUDY,
-    ConfigOption,
-    EvictionId,
-    Output,
-    OutputOption,
-    Site,
-    ask,
-    commands,
-    complain,
-    configuration,
-    errors,
-    has_api,
-    source,
-    with_options,
-)
-from clearway.cli.plan_file import run_plan_file
+from clearway.cli.launcher import files, launcher
 from clearway.cli.report import report
+from clearway.cli.status import audit, calibration, leaders, status, takeover
 from clearway.cli.walltime import advice, walltime_app
+from clearway.config import plugins
 from clearway.config.configuration import Config, Mode, load_config
-from clearway.model.durations import parse_duration_s
+from clearway.doctor.daemon_checks import complaints
+from clearway.doctor.examination import faults
 from clearway.model.errors import ConfigError
 from clearway.model.requests import RequestKind
+from clearway.telemetry.log import configure_logging
 
-app = commands(
-    "Makes room for urgent jobs on a Slurm cluster, at the least loss of other jobs' work.",
-    cls=Joined,
-    pretty_exceptions_enable=False,
-)
-app.command(rich_help_panel=LOOK)(status)
-app.add_typer(evictions_app, name="evictions", rich_help_panel=LOOK)
-app.command(rich_help_panel=LOOK)(job)
-app.command("test-preemption", rich_help_panel=STUDY)(try_saving)
-app.command(rich_help_panel=LOOK)(calibration)
-app.command(rich_help_panel=LOOK)(report)
-app.command(rich_help_panel=LOOK)(leaders)
-app.command(rich_help_panel=LOOK)(audit)
-app.command("drain", rich_help_panel=NODES)(drain_nodes)
-app.command(rich_help_panel=NODES)(undrain)
-app.add_typer(rolling_app, name="rolling", rich_help_panel=NODES)
-app.command(rich_help_panel=NODES)(promise)
-app.command(rich_help_panel=NODES)(promises)
-app.command(rich_help_panel=NODES)(compact)
-app.command(rich_help_panel=NODES)(promote)
-_SBATCHS = {"allow_extra_args": True, "ignore_unknown_options": True}
-app.command(rich_help_panel=STUDY, context_settings=_SBATCHS)(preview)
-app.add_typer(walltime_app, name="walltime", rich_help_panel=STUDY)
-walltime_app.command("submit", context_settings={"allow_interspersed_args": False})(walltime_chain.submit)
-walltime_app.command("status")(walltime_chain.status)
-walltime_app.command("advice")(advice)
-app.command(rich_help_panel=DAEMON)(init)
-app.command(rich_help_panel=DAEMON)(doctor)
-app.command("token", rich_help_panel=DAEMON)(make_token)
-app.command(rich_help_panel=DAEMON)(takeover)
-app.command(rich_help_panel=DAEMON)(backup)
-app.command(rich_help_panel=DAEMON)(verify)
-app.command(rich_help_panel=DAEMON)(restore)
+_EXTRAS = ("lab",)  # commands that are known where they are not installed; each has an extra of its name
 
 
-@app.command(rich_help_panel=DAEMON)
-def serve(config: ConfigOption = DEFAULT_CONFIG) -> None:
+class Joined(options.ByUse):
+    """The daemon's own commands, and those that packages beside it add.
+
+    These are entry points of the group ``clearway.commands``. Each names a Typer application, which is loaded when its
+    command is called, or all commands are listed.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        own = super().list_commands(ctx)
+        return [*own, *(name for name in plugins.names(plugins.COMMANDS) if name not in own)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        own = super().get_command(ctx, cmd_name)
+        if own is not None or cmd_name not in (*_EXTRAS, *plugins.names(plugins.COMMANDS)):
+            return own
+        try:
+            joined = plugins.load(plugins.COMMANDS, cmd_name)
+        except ConfigError:
+            joined = _missing(cmd_name)
+        made: Any = typer.main.get_command(joined)
+        made.name, made.rich_help_panel = cmd_name, options.STUDY
+        return made
+
+
+def _missing(name: str) -> typer.Typer:
+    made = typer.Typer(add_completion=False, rich_markup_mode=None)
+    anything = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+    @made.command(context_settings=anything, help=f"Not installed: the extra {name}.")
+    def missing() -> None:
+        options.complain(f"{name} is not installed: {plugins.how_to_install(name)}")
+        raise typer.Exit(options.FAILED)
+
+    return made
+
+
+def below(command: Any) -> dict[str, Any]:
+    """The commands of a group, joined ones as well, by name; none where it is no group."""
+    if not isinstance(command, options.ByUse):
+        return {}
+    context = typer.Context(command)
+    return {name: command.get_command(context, name) for name in command.list_commands(context)}
+
+
+def serve(config: options.ConfigOption = options.DEFAULT_CONFIG) -> None:
     """Run the daemon."""
-    from clearway import bootstrap  # noqa: PLC0415 - the other commands start quicker without
-    from clearway.api.tokens import Tokens  # noqa: PLC0415
     from clearway.service import server  # noqa: PLC0415 - the other commands start quicker without
-    from clearway.telemetry.log import configure_logging  # noqa: PLC0415
 
     settings = _startable(config)
-    with errors():
+    with options.errors():
         configure_logging(settings.daemon.log_format)
         tokens = Tokens(settings.api.token_file)
         daemon = bootstrap.build(settings, origin=str(config.resolve()))
@@ -110,21 +99,22 @@ def serve(config: ConfigOption = DEFAULT_CONFIG) -> None:
 
 def _startable(file: Path) -> Config:
     """The configuration, if the daemon can start with it; else everything that it would refuse, and exit status 2."""
-    from clearway.doctor.examination import faults  # noqa: PLC0415 - the other commands start quicker without
-
     try:
         settings = load_config(file)
         found = [f"{file}: {fault}" for fault in faults(settings)]
     except ConfigError as error:
         found = list(error.faults)
-    for fault in found:
-        complain(fault)
-    if found:
-        raise typer.Exit(BAD_INPUT)
+    _end_with(found)
     return settings
 
 
-@app.command("check-config", rich_help_panel=DAEMON)
+def _end_with(found: list[str]) -> None:
+    for each in found:
+        options.complain(each)
+    if found:
+        raise typer.Exit(options.BAD_INPUT)
+
+
 def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (TOML).")]) -> None:
     """Find everything in a configuration file, and in the files it names, that `clearway serve` would refuse.
 
@@ -133,121 +123,12 @@ def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (
     Exit status 2 and a line for each. Run it as the daemon's user. Slurm and a database server are not
     asked: `clearway doctor` does that.
     """
-    from clearway.doctor.daemon_checks import complaints  # noqa: PLC0415 - the other commands start quicker without
-
     settings = _startable(file)
-    bad = complaints(settings, now())
-    for each in bad:
-        complain(f"{file}: promises.calendar: {each}")
-    if bad:
-        raise typer.Exit(BAD_INPUT)
+    _end_with([f"{file}: promises.calendar: {each}" for each in complaints(settings, now())])
     rules = len(settings.preemptors)
     print(f"{file}: good ({settings.daemon.mode.value} mode, {rules} rule{'s' * (rules != 1)} for urgent jobs)")
 
 
-@app.command(rich_help_panel=DAEMON)
-def launcher(
-    folder: Annotated[Path, typer.Argument(help="Folder that all nodes can read, such as /usr/local/bin.")],
-) -> None:
-    """Copy clearway-run, clearway-criu and the checkpointers' drivers, which compute nodes need, into a folder."""
-    with errors():
-        for path in launcher_files.install(folder):
-            print(path)
-        print(launcher_files.ABOUT_THE_HELPER)
-
-
-@app.command(rich_help_panel=DAEMON)
-def files(folder: Annotated[Path, typer.Argument(help="Folder to make, such as /usr/share/clearway.")]) -> None:
-    """Copy what is installed beside the daemon into a folder.
-
-    That is the systemd unit, the example configuration, Prometheus's rules, Grafana's dashboard and job_submit.lua.
-    """
-    with errors():
-        for path in site_files.install(folder):
-            print(path)
-
-
-@app.command(rich_help_panel=STUDY)
-@with_options
-def plan(
-    problem: Annotated[Path | None, typer.Option(help="Solve the problem in this file; needs no Slurm.")] = None,
-    planner: Annotated[str, typer.Option(help="Planner for --problem.")] = "eviction-dp",
-    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Plan for an urgent job of N nodes.")] = None,
-    max_delay: Annotated[str, typer.Option(help="With --nodes: its maximum delay (90s, 10m, 1h30m).")] = "10m",
-    partition: Annotated[str | None, typer.Option(help="With --nodes: its partition.")] = None,
-    explain: Annotated[
-        bool,
-        typer.Option("--explain", help="With --nodes, where Slurm can be asked: what every other decision would cost."),
-    ] = False,
-    output: OutputOption = Output.TABLE,
-    *,
-    site: Site,
-) -> None:
-    """Make a plan and do nothing: for a problem file, or for an urgent job on the cluster as it is now."""
-    if (problem is None) == (nodes is None):
-        complain("plan: give either --problem FILE or --nodes N")
-        raise typer.Exit(BAD_INPUT)
-    if problem is not None:
-        raise typer.Exit(run_plan_file(problem, planner, output))
-    try:
-        delay_s = parse_duration_s(max_delay)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    if has_api(site) and not explain:
-        with source(site) as asked:
-            eviction_view.what_if(asked.what_if(nodes or 0, delay_s, partition), output)
-        return
-    from clearway.cli import database  # noqa: PLC0415 - see serve
-    from clearway.cli.explain import show_dry_run  # noqa: PLC0415
-
-    settings = configuration(site.config)
-    with errors():
-        answer = database.plan_eviction(settings, nodes or 0, delay_s, partition)
-        show_dry_run(settings, answer, output, explain=explain)
-
-
-@app.command(rich_help_panel=LOOK)
-@with_options
-def explain(eviction_id: EvictionId, output: OutputOption = Output.TABLE, *, site: Site) -> None:
-    """Why these jobs and not others: what every other decision would have cost."""
-    from clearway.cli.explain import show  # noqa: PLC0415 - see serve
-
-    with source(site) as asked:
-        show(asked.eviction(eviction_id), asked.explanation(eviction_id), output)
-
-
-@app.command(rich_help_panel=DECIDE)
-@with_options
-def pause(*, site: Site) -> None:
-    """Begin nothing new until `clearway resume`; jobs that have left already are followed to their return."""
-    ask(RequestKind.PAUSE, site)
-
-
-@app.command(rich_help_panel=DECIDE)
-@with_options
-def resume(*, site: Site) -> None:
-    """Go on after `clearway pause`."""
-    ask(RequestKind.RESUME, site)
-
-
-@app.command(rich_help_panel=DECIDE)
-@with_options
-def halt(*, site: Site) -> None:
-    """Stop what is under way at once: no command is given to Slurm until `clearway unhalt`.
-
-    When neither the database nor the daemon answers, create the file `daemon.halt_file` (/var/lib/clearway/halt).
-    """
-    ask(RequestKind.HALT, site)
-
-
-@app.command(rich_help_panel=DECIDE)
-@with_options
-def unhalt(*, site: Site) -> None:
-    """Go on after `clearway halt`."""
-    ask(RequestKind.UNHALT, site)
-
-
-@app.command("simulate-cluster", rich_help_panel=STUDY)
 def simulate_cluster(
     once: Annotated[bool, typer.Option("--once", help="End after the first urgent job.")] = False,
     speed: Annotated[float, typer.Option(min=1, max=600, help="Simulated seconds per second.")] = 60.0,
@@ -256,10 +137,54 @@ def simulate_cluster(
     mode: Annotated[Mode, typer.Option(help="approve: each eviction waits for your approval.")] = Mode.AUTOMATIC,
 ) -> None:
     """Run the daemon on a simulated cluster of 4,392 nodes and watch it make room for an urgent job."""
-    from clearway.cli import demo  # noqa: PLC0415 - see serve
+    from clearway.cli import demo  # noqa: PLC0415 - the other commands start quicker without
 
-    with errors():
+    with options.errors():
         raise typer.Exit(demo.run(once=once, speed=speed, port=port, seed=seed, mode=mode))
+
+
+def _asking(kind: RequestKind) -> Callable[..., None]:
+    def asking(*, site: options.Site) -> None:
+        options.ask(kind, site)
+
+    return asking
+
+
+_DECISIONS = {
+    RequestKind.PAUSE: "Begin nothing new until `clearway resume`; jobs that have left already are followed to their "
+    "return.",
+    RequestKind.RESUME: "Go on after `clearway pause`.",
+    RequestKind.HALT: "Stop what is under way at once: no command is given to Slurm until `clearway unhalt`.\n\n"
+    "When neither the database nor the daemon answers, create the file `daemon.halt_file` (/var/lib/clearway/halt).",
+    RequestKind.UNHALT: "Go on after `clearway halt`.",
+}
+_COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {  # by use, in the order of `clearway --help`
+    options.LOOK: (status, job, calibration, report, leaders, audit, explain),
+    options.NODES: (drain, undrain, promise, promises, compact, promote),
+    options.STUDY: (try_saving, preview, plan, simulate_cluster),
+    options.DAEMON: (init, doctor, token, takeover, backup, verify, restore, serve, check_config, launcher, files),
+}
+_MORE: dict[Callable[..., None], dict[str, Any]] = {
+    try_saving: {"name": "test-preemption"},
+    preview: {"context_settings": {"allow_extra_args": True, "ignore_unknown_options": True}},  # sbatch's own
+}
+
+app = options.CommandGroup(
+    "Makes room for urgent jobs on a Slurm cluster, at the least loss of other jobs' work.",
+    cls=Joined,
+    pretty_exceptions_enable=False,
+)
+for use, own in _COMMANDS.items():
+    for each in own:
+        app.command(rich_help_panel=use, **_MORE.get(each, {}))(each)
+for kind, about in _DECISIONS.items():
+    app.command(kind.value, help=about, rich_help_panel=options.DECIDE)(_asking(kind))
+app.add_typer(evictions_app, name="evictions", rich_help_panel=options.LOOK)
+app.add_typer(rolling_app, name="rolling", rich_help_panel=options.NODES)
+app.add_typer(walltime_app, name="walltime", rich_help_panel=options.STUDY)
+walltime_app.command(context_settings={"allow_interspersed_args": False})(walltime_chain.submit)
+walltime_app.command()(walltime_chain.status)
+walltime_app.command()(advice)
 
 
 def version(value: bool) -> None:
@@ -269,7 +194,7 @@ def version(value: bool) -> None:
 
 
 @app.callback()
-def options(
+def about_itself(
     _: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """Options of clearway itself."""

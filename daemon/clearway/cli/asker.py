@@ -33,12 +33,8 @@ _TOKEN_LIMIT_S = 10.0
 
 
 def api_token(config: ClientConfig) -> str:
-    """CLEARWAY_TOKEN, the file of CLEARWAY_TOKEN_FILE or of the configuration, SLURM_JWT, else one made by Slurm.
-
-    Empty where there is none. Raises ``ApiError`` for a file that cannot be read.
-    """
-    given = os.environ.get(TOKEN)
-    file = os.environ.get(TOKEN_FILE) or config.token_file
+    """Empty where there is none. Raises ``ApiError`` for a file that cannot be read."""
+    given, file = os.environ.get(TOKEN), os.environ.get(TOKEN_FILE) or config.token_file
     if not given and file:
         return read_token(Path(file))
     return (given or os.environ.get("SLURM_JWT") or _token_of_slurm()).strip()
@@ -46,14 +42,11 @@ def api_token(config: ClientConfig) -> str:
 
 def _token_of_slurm() -> str:
     """A token for the user of this process, for a minute; empty where Slurm makes none."""
-    scontrol = shutil.which("scontrol")
-    if scontrol is None:
+    command = [shutil.which("scontrol") or "", "token", "lifespan=60"]
+    if not command[0]:
         return ""
-    command = [scontrol, "token", "lifespan=60"]
     try:
-        done = subprocess.run(  # noqa: S603 - fixed words
-            command, capture_output=True, text=True, timeout=_TOKEN_LIMIT_S, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TOKEN_LIMIT_S, check=False)  # noqa: S603
     except (OSError, subprocess.SubprocessError, UnicodeError):
         return ""
     return done.stdout.strip().removeprefix("SLURM_JWT=") if done.returncode == 0 else ""

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 
 from clearway.api import report_schemas, schemas, views
-from clearway.api.plan_schemas import ExplanationView, VerdictView
-from clearway.api.report_schemas import ReportView
-from clearway.api.status_schemas import StatusView
-from clearway.api.views import read_status
+from clearway.api.report_schemas import StatusView
+from clearway.api.schemas import ExplanationView, VerdictView
 from clearway.bootstrap import checkpointer_actions, open_backend, open_planner
 from clearway.cli import asker
 from clearway.config.configuration import Config
@@ -21,10 +20,9 @@ from clearway.drain.request import DrainRequest, chosen_nodes
 from clearway.drain.rolling import preview
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import under_way_by
-from clearway.estimates.history import read_history
-from clearway.estimates.run_times import RunKey
+from clearway.estimates.history import HistoryKeeper, RunKey
 from clearway.execution.lifecycle import not_ours_to_drain
-from clearway.model.audit import AuditKind, AuditRow
+from clearway.model.audit import AuditKind
 from clearway.model.clock import SystemClock
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError, DrainError
@@ -64,15 +62,15 @@ class Database:
     config: Config
 
     def status(self) -> StatusView:
-        return read_status(self.store, asker.now(), self.config.daemon)
+        return views.read_status(self.store, asker.now(), self.config.daemon)
 
     def evictions(self, state: str | None, limit: int) -> schemas.EvictionList:
         states = None if state is None else STATE_GROUPS.get(state) or (EvictionState(state),)
         found = self.store.evictions(states=states, limit=limit + 1)
-        return views.page(schemas.EvictionList, found, views.summary, limit)
+        return views.page(schemas.EvictionList, tuple(map(views.summary, found)), views.Page(limit))
 
     def promises(self, limit: int) -> schemas.EvictionList:
-        return views.promise_list(self.store, limit)
+        return views.promise_list(self.store, views.Page(limit))
 
     def eviction(self, eviction_id: int) -> schemas.EvictionView:
         return views.eviction_view(self.store.eviction(eviction_id), self.store)
@@ -82,35 +80,34 @@ class Database:
 
     def steps(self, eviction_id: int) -> schemas.StepList:
         self.store.eviction(eviction_id)  # raises where there is none
-        steps = (schemas.StepView.model_validate(step) for step in self.store.steps(eviction_id))
-        return schemas.StepList(items=tuple(steps))
+        steps = self.store.steps(eviction_id)
+        return schemas.StepList(items=tuple(schemas.StepView.model_validate(step) for step in steps))
 
     def explanation(self, eviction_id: int) -> ExplanationView:
         found, explained = self.store.eviction(eviction_id), self.store.explanation(eviction_id)
         if explained is None:
-            raise ClearwayError(
-                f"eviction {eviction_id} is not explained yet: the daemon explains plans between its cycles"
-            )
+            why = "the daemon explains plans between its cycles"
+            raise ClearwayError(f"eviction {eviction_id} is not explained yet: {why}")
         return views.explanation_view(eviction_id, found.plan, explained)
 
-    def leaders(self, limit: int) -> schemas.LeaderList:
-        return views.leader_list(self.store, limit)
+    def leaders(self, limit: int) -> report_schemas.LeaderList:
+        return views.leader_list(self.store, views.Page(limit))
 
-    def calibration(self, limit: int) -> schemas.CalibrationView:
-        history = read_history(self.store, self.config)
-        return views.calibration_view(history, history.keys, asker.now(), limit, 0)
+    def calibration(self, limit: int) -> report_schemas.CalibrationView:
+        history = HistoryKeeper(self.store).history(self.config)
+        return views.calibration_view(history, history.keys, asker.now(), views.Page(limit))
 
-    def report(self, since: str) -> ReportView:
+    def report(self, since: str) -> report_schemas.ReportView:
         return views.urgent_report(self.store, parse_duration_s(since), asker.now())
 
-    def walltime_advice(self, user: str, name: str) -> schemas.WalltimeAdviceView:
+    def walltime_advice(self, user: str, name: str) -> report_schemas.WalltimeAdviceView:
         found = views.advice(user, name, self.store.runs_of(RunKey(user, name)))
         if found is None:
             raise ClearwayError(f"no job {name!r} of user {user!r} has been seen to end")
         return found
 
     def rolling_drains(self, limit: int) -> schemas.RollingList:
-        return views.rolling_list(self.store, limit)
+        return views.rolling_list(self.store, views.Page(limit))
 
     def rolling_drain(self, rolling_id: int) -> schemas.RollingView:
         found = self.store.rolling_drain(rolling_id)
@@ -119,19 +116,15 @@ class Database:
         return views.rolling_view(found)
 
     def audit(self, limit: int, kind: AuditKind | None, actor: str | None) -> tuple[report_schemas.AuditView, ...]:
-        found: list[report_schemas.AuditView] = []
-        for row in self._trail():
-            document = row.document()
-            if (kind is None or document.get("kind") == kind) and (actor is None or document.get("actor") == actor):
-                found.append(report_schemas.audit_view(row))
-                if len(found) == limit:
-                    break
-        return tuple(found)
+        return tuple(islice(self._entries({"kind": kind, "actor": actor}), limit))
 
-    def _trail(self) -> Iterator[AuditRow]:
+    def _entries(self, wanted: dict[str, str | None]) -> Iterator[report_schemas.AuditView]:
         before: int | None = None
         while page := self.store.audit_trail(limit=_PAGE, before=before):
-            yield from page
+            for row in page:
+                document = row.document()
+                if all(value is None or document.get(name) == value for name, value in wanted.items()):
+                    yield views.audit_view(row)
             before = page[-1].sequence
 
     def audit_check(self) -> report_schemas.AuditCheckView:
@@ -142,8 +135,7 @@ class Database:
 
     def drain_what_if(self, wish: DrainRequest) -> schemas.WhatIfView:
         order, context = self._order(wish)
-        why = not_ours_to_drain(order.nodes, context.snapshot)
-        if why:
+        if why := not_ours_to_drain(order.nodes, context.snapshot):
             raise DrainError(why)
         return views.what_if_view(asker.now(), plan_drain(order, context, open_planner(self.config)))
 
@@ -171,7 +163,7 @@ class Database:
             fresh,
             preempted=self.store.preemption_counts(job.job_id for job in fresh.snapshot.jobs if job.state.holds_nodes),
             under_way=under_way_by(self.store.open_evictions()),
-            history=read_history(self.store, self.config),
+            history=HistoryKeeper(self.store).history(self.config),
         )
 
     def ask(

@@ -1,7 +1,6 @@
 """``clearway simulate-cluster``: the daemon at work on a simulated Theta, step by step.
 
-The same loop, store and REST API as ``clearway serve``; only the cluster and its clock are simulated. A second terminal
-talks to it by a configuration, a token, and a file that exports both.
+Only the cluster and its clock are simulated. A second terminal talks to it by a file that exports a token.
 """
 
 import json
@@ -21,12 +20,12 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from clearway import bootstrap
-from clearway.api.plan_schemas import WholePlanView
-from clearway.api.tokens import Tokens, new_token
+from clearway.api.logins import Tokens, new_token
+from clearway.api.schemas import WholePlanView
 from clearway.api.views import plan_view
 from clearway.cli import render
 from clearway.cli.asker import actor
-from clearway.cli.eviction_view import curve_table, verdict_table
+from clearway.cli.evictions import curve_table, verdict_table
 from clearway.config.configuration import Mode
 from clearway.eligibility.authorization import user_of
 from clearway.model.clock import ScaledClock
@@ -51,9 +50,7 @@ class DemoFiles:
         self._folder = folder
         user = user_of(actor())
         self._token, entry = new_token(user, Role.ADMIN, None)
-        self.tokens = folder / "tokens"
-        self.tokens.touch(mode=0o600)
-        self.tokens.write_text(entry.line + "\n")
+        self.tokens = _private(folder / "tokens", entry.line + "\n")
         self.config = theta.demo_config(folder, user, port, mode)
 
     def write(self, address: str) -> Path:
@@ -73,10 +70,13 @@ class DemoFiles:
         programs = Path(sys.executable).parent
         if (programs / "clearway").exists():  # this one, wherever another is installed
             lines.append(f"export PATH={shlex.quote(str(programs))}:$PATH")
-        found = self._folder / "env"
-        found.touch(mode=0o600)
-        found.write_text("\n".join(lines) + "\n")
-        return found
+        return _private(self._folder / "env", "\n".join(lines) + "\n")
+
+
+def _private(file: Path, text: str) -> Path:
+    file.touch(mode=0o600)
+    file.write_text(text)
+    return file
 
 
 def toml(document: Mapping[str, Any]) -> str:
@@ -160,26 +160,22 @@ class Story:
         out.print(Group("", curve_table(shown.curve, shown.chosen), "", verdict_table(shown.verdicts, {}), ""))
         if self.mode is Mode.APPROVE and not self._is_approved():
             return False
-
         started = self._until(lambda: cluster.jobs[urgent].job.state is not JobState.PENDING, self._progress)
         if not started:
             return self._fail("the urgent job did not start")
         start = cluster.jobs[urgent].job.start_time or self.clock.now()
         margin_s = (eviction.plan.deadline - start).total_seconds()
-        text = f"Job {urgent} starts on its {theta.NODES_NEEDED:,} nodes, {format_duration(abs(margin_s))} "
-        self._step(start, Text(text + ("before its deadline." if margin_s >= 0 else "TOO LATE."), style="bold green"))
-
+        when = f"{format_duration(abs(margin_s))} {'before its deadline.' if margin_s >= 0 else 'TOO LATE.'}"
+        starts = f"Job {urgent} starts on its {theta.NODES_NEEDED:,} nodes, {when}"
+        self._step(start, Text(starts, style="bold green"))
         back = self._until(lambda: self._newest().state.terminal, self._progress)
         final = self._newest()
         away = sum(p.state not in (PreemptionState.RETURNED, PreemptionState.ENDED) for p in final.preemptions)
         returned = f"{away} not back yet" if away else "All jobs are back"
-        lost = render.node_hours(final.actual_lost_node_s)
-        killed_all = self.killing_would_lose(p.job_id for p in final.preemptions)
-        self._step(
-            self.clock.now(),
-            f"{returned}: {lost} node-hours lost; requeueing the same jobs without checkpoints would have lost "
-            f"{render.node_hours(killed_all)}.",
-        )
+        lost = f"{render.node_hours(final.actual_lost_node_s)} node-hours lost"
+        killed_all = render.node_hours(self.killing_would_lose(p.job_id for p in final.preemptions))
+        told = f"{lost}; requeueing the same jobs without checkpoints would have lost {killed_all}."
+        self._step(self.clock.now(), f"{returned}: {told}")
         why = what_failed(margin_s, over=back, away=away)
         return not why or self._fail(why)
 
@@ -222,11 +218,8 @@ class Story:
         return True
 
     def _pace(self) -> None:
-        """A person decides at the pace of real time; the rest goes quicker. Drains go on meanwhile.
-
-        A plan that waits for approval is made at that pace as well. Otherwise, on a busy machine, minutes of the
-        simulated clock would pass before the plan is seen here, and it would be out of date.
-        """
+        """A person decides at the pace of real time; the rest goes quicker. Drains go on meanwhile."""
+        # A plan for approval is made at that pace too: on a busy machine it would be out of date before it is seen.
         newest = self.daemon.store.evictions(limit=5)
         waits = any(e.state is EvictionState.AWAITING_APPROVAL for e in newest)
         planned = any(isinstance(e, Eviction) and e.preemptor.job_id == self._urgent for e in newest)
@@ -305,10 +298,7 @@ class Story:
 
 
 def what_failed(margin_s: float, *, over: bool, away: int) -> str:
-    """Why the demo is no success; nothing when it is one.
-
-    ``margin_s``: how long before its deadline the urgent job started; ``away``: jobs that have not come back.
-    """
+    """Why the demo is no success; ``margin_s`` is from the start to the deadline, ``away`` counts jobs."""
     if margin_s < 0:
         return "the urgent job started after its deadline (is this machine very busy? try --speed 20)"
     if away:

@@ -1,17 +1,19 @@
 """``clearway drain``, ``undrain``, ``rolling``, ``compact``, ``promote``, ``promise`` and ``promises``."""
 
 import time
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, NoReturn
 
 import typer
 from pydantic import BaseModel
+from rich.console import RenderableType
 
-from clearway.api.schemas import EvictionList, EvictionView, RequestView, RollingView
-from clearway.cli import asker, eviction_view, options, render
-from clearway.cli.render import NARROW, Columns, answer, console, listing, print_document, when
+from clearway.api.schemas import EvictionView, RequestView, RollingView
+from clearway.cli import asker, options, render
+from clearway.cli.evictions import what_if
 from clearway.drain.request import MOST_AT_ONCE, DrainRequest, UndrainRequest, new_request
 from clearway.model.durations import format_duration, parse_duration_s
 from clearway.model.operations import EvictionState
@@ -19,8 +21,9 @@ from clearway.model.orders import MoveKind, Parallel, TurnState
 from clearway.model.records import LARGEST_ID
 from clearway.model.requests import RequestKind
 from clearway.promise.request import PromiseRequest
+from clearway.slurm.parse.hostlist import compress
 
-rolling_app = options.commands("Drains of a few nodes at a time: clearway drain --rolling.")
+rolling_app = options.CommandGroup("Drains of a few nodes at a time: clearway drain --rolling.")
 _POLL_S = 0.5
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the jobs have moved.")]
@@ -28,8 +31,7 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would b
 RollingId = Annotated[int, typer.Argument(max=LARGEST_ID, help="Number of the rolling drain.")]
 
 
-@options.with_options
-def drain_nodes(
+def drain(
     nodes: Annotated[
         str,
         typer.Argument(help="Host list such as node[1-3,7], partition=NAME or feature=NAME; several joined by commas."),
@@ -75,17 +77,13 @@ def drain_nodes(
     _order(RequestKind.DRAIN, look, _emptied if wait else None, wish.model_dump_json())
 
 
-@options.with_options
-def undrain(
-    nodes: Annotated[str, typer.Argument(help="Nodes, as for drain.")], look: options.Look = options.LOOKING
-) -> None:
+def undrain(nodes: Annotated[str, typer.Argument(help="Nodes, as for drain.")], *, look: options.Look) -> None:
     """Let nodes take jobs again that `clearway drain` has emptied."""
     with options.errors():
         wish = new_request(UndrainRequest, nodes=nodes)
     _order(RequestKind.UNDRAIN, look, document=wish.model_dump_json())
 
 
-@options.with_options
 def compact(wait: WaitOption = False, dry_run: DryRunOption = False, look: options.Look = options.LOOKING) -> None:
     """Move jobs off the emptiest nodes onto others that are partly used, so that whole nodes become empty."""
     if dry_run:
@@ -93,7 +91,6 @@ def compact(wait: WaitOption = False, dry_run: DryRunOption = False, look: optio
     _order(RequestKind.COMPACT, look, _arrived if wait else None)
 
 
-@options.with_options
 def promote(wait: WaitOption = False, dry_run: DryRunOption = False, look: options.Look = options.LOOKING) -> None:
     """Move jobs from lower-ranked nodes to free higher-ranked ones, and off scarce nodes that they do not need."""
     if dry_run:
@@ -104,12 +101,17 @@ def promote(wait: WaitOption = False, dry_run: DryRunOption = False, look: optio
 def _dry_run(wish: DrainRequest | MoveKind, look: options.Look) -> NoReturn:
     with options.source(look.site) as asked:
         if isinstance(wish, DrainRequest) and wish.rolling is not None:
-            batches = asked.rolling_what_if(wish)
-            eviction_view.batches(batches, look.output)
-            raise typer.Exit(options.FAILED if batches.skipped else 0)
-        found = asked.moves_what_if(wish) if isinstance(wish, MoveKind) else asked.drain_what_if(wish)
-    eviction_view.what_if(found, look.output)
-    raise typer.Exit(0 if found.feasible else options.FAILED)
+            found = asked.rolling_what_if(wish)
+            batches = render.table(">batch", "nodes", ">jobs", ">saving takes")
+            for number, each in enumerate(found.batches, 1):
+                batches.add_row(number, each.nodes, each.jobs, format_duration(each.checkpoint_s))
+            skipped = [f"Skipped: {name}: {why}." for name, why in found.skipped.items()]
+            parts = [batches if found.batches else "No node could be emptied.", *skipped]
+            render.answer(found, look.output, lambda: render.page(parts))
+            raise typer.Exit(options.FAILED if skipped else 0)
+        plan = asked.moves_what_if(wish) if isinstance(wish, MoveKind) else asked.drain_what_if(wish)
+    what_if(plan, look.output)
+    raise typer.Exit(0 if plan.feasible else options.FAILED)
 
 
 Ended = tuple[EvictionView | RollingView, bool]  # what has ended, and whether as it was wanted
@@ -169,38 +171,54 @@ def _arrived(asked: options.Source, request: RequestView) -> Ended | None:
 
 
 @rolling_app.command("list")
-@options.with_options
 def list_rolling(
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of rolling drains, newest first.")] = 20,
     look: options.Look = options.LOOKING,
 ) -> None:
     """List rolling drains, newest first."""
-    with options.source(look.site) as asked:
-        eviction_view.rolling_drains(asked.rolling_drains(limit), look.output)
+    columns: render.Columns = {
+        ">no.": lambda each: each.rolling_id,
+        "state": lambda each: each.state.value,
+        "nodes": lambda each: compress(turn.node for turn in each.turns),
+        ">at once": lambda each: each.at_once,
+        "ordered": lambda each: render.minute(each.created_at),
+        "turns": turns,
+        "outcome": lambda each: each.outcome,
+    }
+    look.show(lambda asked: asked.rolling_drains(limit), lambda found: render.listed(found.items, columns))
+
+
+def turns(rolling: RollingView) -> str:
+    counts = Counter(turn.state for turn in rolling.turns)
+    return ", ".join(f"{counts[state]} {state.value}" for state in TurnState if counts[state])
 
 
 @rolling_app.command("show")
-@options.with_options
-def show_rolling(
-    rolling_id: RollingId, watch: options.WatchOption = False, look: options.Look = options.LOOKING
-) -> None:
+def show_rolling(rolling_id: RollingId, watch: options.WatchOption = False, *, look: options.Look) -> None:
     """One rolling drain: the turn of each node, and why nodes were skipped."""
+    look.show(lambda asked: asked.rolling_drain(rolling_id), lambda found: render.page(_told(found)), watch=watch)
 
-    def shown() -> None:
-        with options.source(look.site) as asked:
-            eviction_view.rolling_drain(asked.rolling_drain(rolling_id), look.output)
 
-    options.watched(shown, watch=watch)
+def _told(found: RollingView) -> Iterator[RenderableType]:
+    reason = f": {found.reason}" if found.reason else ""
+    nodes = f"{len(found.turns)} node(s), {found.at_once} at once, for {found.actor}{reason}"
+    yield f"Rolling drain {found.rolling_id} of {nodes}; ordered {render.when(found.created_at)}."
+    yield f"{found.state.value}: {turns(found)}. {found.outcome}"
+    alike: defaultdict[tuple[TurnState, str, int | None], list[str]] = defaultdict(list)
+    for turn in found.turns:
+        alike[turn.state, turn.note, turn.drain_id].append(turn.node)
+    made = render.table("nodes", "turn", ">drain", "why")
+    for (state, note, drain_id), names in alike.items():
+        made.add_row(compress(names), state.value, drain_id or "", note)
+    yield made
 
 
 @rolling_app.command("cancel")
-@options.with_options
 def cancel_rolling(rolling_id: RollingId, *, site: options.Site) -> None:
     """Begin no more of its drains and cancel what is not empty yet; empty nodes stay until `clearway undrain`."""
     options.ask(RequestKind.CANCEL_ROLLING, site, rolling_id=rolling_id)
 
 
-@options.with_options
 def promise(
     nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many nodes shall be free.")] = None,
     at: Annotated[str | None, typer.Option(help="From when on: 2026-03-01T18:30, 18:30 or 2h (from now).")] = None,
@@ -239,29 +257,19 @@ def promise(
             users=tuple(user),
             reason=reason,
         )
-    quiet = look.output is options.Output.JSON
-    request = options.ask(RequestKind.PROMISE, look.site, document=wish.model_dump_json(), quiet=quiet)
-    if quiet:
-        print_document(request)
-        raise typer.Exit(options.FAILED if options.refused(request) else 0)
+    _order(RequestKind.PROMISE, look, document=wish.model_dump_json())
 
 
-@options.with_options
 def promises(
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of promises, newest first.")] = 20,
     look: options.Look = options.LOOKING,
 ) -> None:
     """List promised nodes, newest first; `clearway evictions show NUMBER` has more of each."""
-    with options.source(look.site) as asked:
-        _show_promises(asked.promises(limit), look.output)
-
-
-def _show_promises(found: EvictionList, output: str) -> None:
-    columns: Columns = {
+    columns: render.Columns = {
         ">no.": lambda e: e.eviction_id,
         "state": lambda e: e.state.value,
         ">nodes": lambda e: e.promise.nodes,
-        "from": lambda e: when(e.promise.at),
+        "from": lambda e: render.when(e.promise.at),
         "for": lambda e: format_duration((e.promise.until - e.promise.at).total_seconds()),
         "users": lambda e: ",".join(e.promise.users),
         "reservation": lambda e: e.promise.reservation,
@@ -269,7 +277,7 @@ def _show_promises(found: EvictionList, output: str) -> None:
         "on": lambda e: e.promise.chosen,
         "outcome": lambda e: e.outcome,
     }
-    if console(output).width < NARROW:  # then what a user of the nodes needs
-        columns["from"] = lambda e: f"{e.promise.at.astimezone():%m-%d %H:%M}"
+    if render.console(look.output).width < render.NARROW:  # then what a user of the nodes needs
+        columns["from"] = lambda e: render.minute(e.promise.at)
         del columns["users"], columns["by"], columns["on"]
-    answer(found, output, lambda: listing(found.items, columns) if found.items else "There are none.")
+    look.show(lambda asked: asked.promises(limit), lambda found: render.listed(found.items, columns))

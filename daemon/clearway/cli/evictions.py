@@ -1,32 +1,45 @@
-"""``clearway status`` and ``clearway evictions``: what waits, is planned or under way, and decisions about it."""
+"""``clearway evictions``, and how evictions, drains, moves and plans are shown."""
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import groupby
+from operator import attrgetter
 from typing import Annotated
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from clearway.api.schemas import EvictionView
-from clearway.api.status_schemas import StatusView
-from clearway.cli import asker, eviction_view, options, render
-from clearway.cli.render import Columns, listing, visible, when
+from clearway.api.schemas import (
+    ChosenPointView,
+    CurveView,
+    DrainView,
+    EvictionSummary,
+    EvictionView,
+    StepView,
+    VerdictList,
+    VerdictView,
+    WhatIfView,
+    WholePlanView,
+)
+from clearway.cli import options, render
 from clearway.model.durations import format_duration
 from clearway.model.errors import ClearwayError
 from clearway.model.operations import STATE_GROUPS, EvictionState
+from clearway.model.plan import Choice
 from clearway.model.requests import RequestKind
+from clearway.slurm.parse.hostlist import compress, expand, short
 
-evictions_app = options.commands("Planned, active and past evictions; approve and cancel them.")
+evictions_app = options.CommandGroup("Planned, active and past evictions; approve and cancel them.")
 Which = StrEnum("Which", [*STATE_GROUPS, "all"])  # type: ignore[misc]
 _WAITING = EvictionState.AWAITING_APPROVAL
 _MOST_WAITING = 1_000
+_BAR = 40  # characters
+_EXEMPT_SHOWN = 30
 
 
 @evictions_app.command("list")
-@options.with_options
 def list_evictions(
     which: Annotated[Which, typer.Option("--state", help="State of the evictions.")] = Which["all"],
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of evictions, newest first.")] = 20,
@@ -34,20 +47,16 @@ def list_evictions(
     look: options.Look = options.LOOKING,
 ) -> None:
     """List evictions, newest first."""
-
-    def shown() -> None:
-        with options.source(look.site) as asked:
-            found = asked.evictions(None if which.value == "all" else which.value, limit)
-        eviction_view.evictions(found, look.output)
-
-    options.watched(shown, watch=watch)
+    state = None if which.value == "all" else which.value
+    look.show(
+        lambda asked: asked.evictions(state, limit),
+        lambda found: summaries(found.items, look.output) if found.items else "There are none.",
+        watch=watch,
+    )
 
 
 @evictions_app.command("show")
-@options.with_options
-def show_eviction(
-    eviction_id: options.EvictionId, watch: options.WatchOption = False, look: options.Look = options.LOOKING
-) -> None:
+def show_eviction(eviction_id: options.EvictionId, watch: options.WatchOption = False, *, look: options.Look) -> None:
     """One eviction: the plan, a reason for every job, the trade-off curve, every step."""
 
     def shown() -> None:
@@ -57,34 +66,27 @@ def show_eviction(
                 render.print_document(found)
                 return
             verdicts, steps = asked.verdicts(eviction_id), asked.steps(eviction_id)
-        eviction_view.eviction(found, verdicts, steps.items, look.output)
+        eviction(found, verdicts, steps.items, look.output)
 
     options.watched(shown, watch=watch)
 
 
 @evictions_app.command()
-@options.with_options
 def verdicts(eviction_id: options.EvictionId, look: options.Look = options.LOOKING) -> None:
     """Why each running job leaves or stays."""
-    with options.source(look.site) as asked:
-        found = asked.verdicts(eviction_id)
-    if look.output is options.Output.JSON:
-        render.print_json({"items": [each.model_dump(mode="json") for each in found], "next_offset": None})
-    else:
-        render.console(look.output).print(eviction_view.verdict_table(found, {}))
+    look.show(
+        lambda asked: VerdictList(items=asked.verdicts(eviction_id), next_offset=None),
+        lambda found: verdict_table(found.items, {}),
+    )
 
 
 @evictions_app.command()
-@options.with_options
 def steps(eviction_id: options.EvictionId, look: options.Look = options.LOOKING) -> None:
     """Everything that was done or noticed, in order."""
-    with options.source(look.site) as asked:
-        found = asked.steps(eviction_id)
-    render.answer(found, look.output, lambda: eviction_view.journal(found.items))
+    look.show(lambda asked: asked.steps(eviction_id), lambda found: journal(found.items))
 
 
 @evictions_app.command()
-@options.with_options
 def approve(
     eviction_id: Annotated[
         int | None, typer.Argument(max=options.LARGEST_ID, help="Number of the eviction, else --job.")
@@ -98,136 +100,194 @@ def approve(
         raise typer.BadParameter("give either the number of an eviction or --job ID")
     if eviction_id is None:
         with options.source(site) as asked:
-            eviction_id = _waiting_for(asked, job or "")
+            waiting = asked.evictions(_WAITING.value, _MOST_WAITING).items
+            eviction_id = next((each.eviction_id for each in waiting if job in (each.job_id, each.display_id)), None)
+            if eviction_id is None:
+                hint = "(clearway evictions list --state planned)"
+                raise ClearwayError(f"no eviction for the job {job!r} waits for approval {hint}")
     options.ask(RequestKind.APPROVE, site, eviction_id)
     _follow(eviction_id, site)
 
 
-def _waiting_for(asked: options.Source, job: str) -> int:
-    for each in asked.evictions(_WAITING.value, _MOST_WAITING).items:
-        if job in (each.job_id, each.display_id):
-            return each.eviction_id
-    raise ClearwayError(f"no eviction for the job {job!r} waits for approval (clearway evictions list --state planned)")
-
-
 def _follow(eviction_id: int, site: options.Site) -> None:
     """Tell what has become of an approval: the next cycle may still find that the plan does not fit any more."""
+
+    def begun() -> EvictionView | None:
+        found = asked.eviction(eviction_id)
+        return None if found.state in (_WAITING, EvictionState.PLACING) else found
+
     with options.source(site) as asked:
-        found = render.wait_for(lambda: _begun(asked.eviction(eviction_id)))
+        found = render.wait_for(begun)
     if found is None:
         print(f"Eviction {eviction_id} is not under way yet (clearway evictions show {eviction_id})")
-        return
-    if found.state is not EvictionState.SUPERSEDED:
-        jobs = f"{found.preemptees} job{'s' * (found.preemptees != 1)}"
-        print(render.visible(f"Eviction {eviction_id} is {found.state.value}: {jobs}. {found.outcome}".rstrip()))
-        return
-    instead = "" if found.replaced_by is None else f" Eviction {found.replaced_by} replaces it."
-    options.complain(f"eviction {eviction_id} was superseded, and nothing was done: {found.outcome}{instead}")
-    raise typer.Exit(options.FAILED)
-
-
-def _begun(found: EvictionView) -> EvictionView | None:
-    """When the daemon has taken it up, or put it aside and planned anew."""
-    if found.state in (_WAITING, EvictionState.PLACING):
-        return None
-    return found
+    elif found.state is EvictionState.SUPERSEDED:
+        instead = "" if found.replaced_by is None else f" Eviction {found.replaced_by} replaces it."
+        options.complain(f"eviction {eviction_id} was superseded, and nothing was done: {found.outcome}{instead}")
+        raise typer.Exit(options.FAILED)
+    else:
+        told = (
+            f"Eviction {eviction_id} is {found.state.value}: {render.counted(found.preemptees, 'job')}. {found.outcome}"
+        )
+        print(render.visible(told.rstrip()))
 
 
 @evictions_app.command()
-@options.with_options
 def cancel(eviction_id: options.EvictionId, *, site: options.Site) -> None:
     """Undo an eviction; jobs past their point of no return are followed until they run again."""
     options.ask(RequestKind.CANCEL, site, eviction_id)
 
 
-NOT_RUNNING = 3  # exit status, as of `systemctl status`
-
-
-@options.with_options
-def status(watch: options.WatchOption = False, look: options.Look = options.LOOKING) -> None:
-    """Whether a daemon runs and in which mode, what waits for room or approval, and what is under way.
-
-    Exit status 3: no daemon leads, or that cannot be found out.
-    """
-
-    def shown() -> bool:
-        try:
-            with options.source(look.site, told=False) as asked:
-                found = asked.status()
-        except ClearwayError as error:
-            options.complain(f"not known whether Clearway runs: {error}")
-            return False
-        render.answer(found, look.output, lambda: Group(*_shown_status(found, asker.now(), look.output)))
-        return found.running
-
-    if not options.watched(shown, watch=watch):
-        raise typer.Exit(NOT_RUNNING)
-
-
-def _shown_status(found: StatusView, now: datetime, output: str) -> Iterator[RenderableType]:
-    yield _headline(found, now)
-    if found.running:
-        yield _through(found)
-    yield from (Text(visible(text), style=style) for style, text in _holds(found))
-    if found.waiting:
-        yield from ("", _urgent_table(found))
-    if found.left_to_slurm:
-        reasons = ", ".join(f"{reason.value} {count}" for reason, count in found.left_to_slurm.items())
-        yield f"Urgent jobs that are left to Slurm, by reason: {reasons}."
-    parts = {"Waits for approval (clearway evictions approve NUMBER)": True, "Planned or under way": False}
-    for title, waits in parts.items():
-        some = [e for e in found.open_evictions if (e.state is _WAITING) is waits]
-        if some:
-            yield from ("", eviction_view.summaries(some, output, title))
-    for each in found.rolling_drains:
-        yield f"Rolling drain {each.rolling_id}, {each.at_once} at once: {eviction_view.turns(each)}."
-    if not (found.waiting or found.open_evictions or found.rolling_drains):
-        yield "Nothing is planned or under way, and no urgent job waits."
-
-
-def _through(found: StatusView) -> str:
-    why = f" ({found.backend_why})" if found.backend_why else ""
-    acts = "" if found.only_observes else "; Clearway acts on this release as its mode says"
-    version = found.slurm_version or "of a version that is not known"
-    return visible(f"Slurm {version} through {found.backend}{why}{acts}.")
-
-
-def _urgent_table(found: StatusView) -> Table:
-    more = found.waiting_preemptors - len(found.waiting)
-    title = "Urgent jobs that wait" + (f" (the most pressing ones, and {more} more)" if more > 0 else "")
-    columns: Columns = {
-        "job": lambda each: each.display_id + eviction_view.of_tasks(each.tasks),
-        "user": lambda each: each.user,
-        ">nodes": lambda each: each.nodes,
-        "deadline": lambda each: when(each.deadline),
-        ">left": lambda each: format_duration(each.left_s) if each.left_s > 0 else "over",
-        ">eviction": lambda each: each.eviction_id or "-",
-        "what is done": lambda each: each.why,
+def summaries(found: Sequence[EvictionSummary], output: str, title: str = "") -> Table:
+    columns: render.Columns = {
+        ">no.": lambda e: e.eviction_id,
+        "state": lambda e: e.state.value,
+        "for": _goal,
+        ">nodes": lambda e: e.nodes_needed,
+        "planned": lambda e: render.minute(e.created_at),
+        ">jobs": lambda e: e.preemptees,
+        ">node-h\nlost": lambda e: render.node_hours(
+            e.actual_lost_work_node_s if e.state.terminal else e.predicted_lost_work_node_s
+        ),
+        "outcome": lambda e: e.outcome,
     }
-    return listing(found.waiting, columns, title)
+    if render.console(output).width < render.NARROW:  # then the outcome, a sentence, needs the room more
+        del columns[">nodes"], columns["planned"]
+    return render.listing(found, columns, title)
 
 
-def _holds(found: StatusView) -> Iterator[tuple[str, str]]:
-    if found.only_observes:
-        yield "bold yellow", f"It only observes, whatever its mode: {found.only_observes}."
-    if found.halted:
-        yield "bold red", f"No command is given to Slurm: {found.halted}."
-    if found.stopped:
-        yield (
-            "bold red",
-            f"Stopped: {found.stopped}. No job is made to leave. Look at these nodes, then: clearway resume",
-        )
-    if found.paused:
-        yield "bold yellow", "Paused: nothing new is begun."
+def _goal(e: EvictionSummary) -> str:
+    if e.promise is not None:
+        return f"promise {render.minute(e.promise.at)}"
+    if e.drain is None:
+        return f"{e.display_id}{of_tasks(e.tasks)} {e.user}"
+    if e.drain.move is None:
+        return f"drain {e.drain.nodes}"
+    return f"{e.drain.move.kind.value} {compress({move.source for move in e.drain.move.moves})}"
 
 
-def _headline(found: StatusView, now: datetime) -> Text:
-    mode = f"mode {found.mode.value}" if found.mode else "mode not known"
-    if found.running:
-        beat = format_duration(round(found.heartbeat_age_s or 0.0))
-        return Text(visible(f"Running in {mode}. {found.leader} leads; last sign of life {beat} ago."), style="bold")
-    since = found.not_running_since
-    if since is None:
-        return Text("NOT RUNNING: no daemon has led with this database yet.", style="bold red")
-    ago = format_duration(max(0, round((now - since).total_seconds())))
-    return Text(f"NOT RUNNING since {when(since)} ({ago} ago): no daemon leads. It was in {mode}.", style="bold red")
+def of_tasks(tasks: int) -> str:
+    """What is added to the id of an array of which so many tasks start at once."""
+    return f" ({tasks} tasks)" if tasks > 1 else ""
+
+
+def purpose(e: EvictionSummary) -> str:
+    """What it is for, after its number in a sentence."""
+    if e.promise is not None:
+        return f"for nodes promised from {render.when(e.promise.at)} on, asked for by {e.promise.actor}"
+    if e.drain is None:
+        return f"for job {e.display_id}{of_tasks(e.tasks)} of {e.user}"
+    if e.drain.move is not None:
+        return f"for {e.drain.move.kind.value}, asked for by {e.drain.actor}"
+    return f"to drain {e.drain.nodes} for {e.drain.actor}"
+
+
+def eviction(e: EvictionView, verdicts: Sequence[VerdictView], steps: Sequence[StepView], output: str) -> None:
+    render.console(output).print(render.page(_told(e, verdicts, steps)))
+
+
+def _told(e: EvictionView, verdicts: Sequence[VerdictView], steps: Sequence[StepView]) -> Iterator[RenderableType]:
+    plan = e.plan
+    yield f"Eviction {e.eviction_id} {purpose(e)}: {e.state.value}. {e.outcome}".rstrip()
+    if e.replaced_by is not None:
+        yield f"Eviction {e.replaced_by} replaces it: clearway evictions show {e.replaced_by}"
+    where = f", all under leaf switch {plan.switch}," if plan.switch else ""
+    note = f" It was {plan.note}." if plan.note else ""
+    planned = f"planned {render.when(e.created_at)} by {plan.curve.planner}.{note}"
+    yield f"{plan.nodes_needed} nodes{where} by {render.when(plan.deadline)}; {planned}"
+    if plan.together:
+        yield f"Planned together with the job(s) {', '.join(plan.together)}, and approved with them."
+    columns: render.Columns = {
+        "job": lambda p: p.display_id,
+        "user": lambda p: p.user,
+        ">nodes": lambda p: len(expand(p.nodes)),
+        "action": lambda p: p.action.shown,
+        "state": lambda p: p.state.value,
+        ">node-h\nlost": lambda p: render.node_hours(p.actual_lost_work_node_s),
+        ">node-h\nplanned": lambda p: render.node_hours(p.predicted_lost_work_node_s),
+        "note": lambda p: p.note,
+    }
+    names = {p.job_id: p.display_id for p in e.preemptions}
+    yield from ("", render.listing(e.preemptions, columns), "", curve_table(plan.curve, plan.chosen))
+    yield from ("", verdict_table(verdicts, names), "", journal(steps))
+
+
+def journal(steps: Sequence[StepView]) -> Table:
+    columns: render.Columns = {
+        "at": lambda s: render.when(s.intended_at),
+        "job": lambda s: s.job_id or "",
+        "step": lambda s: s.kind,
+        "result": lambda s: s.result or "unknown",
+        "detail": lambda s: s.detail,
+    }
+    return render.listing(steps, columns, title="What was done")
+
+
+def curve_table(curve: CurveView, chosen: ChosenPointView | None) -> Table:
+    """The trade-off: one bar for every delay at which the answer changes; returns where any costs something."""
+    back = (">return node-hours",) if any(point.return_node_s for point in curve.points) else ()
+    made = render.table(">may wait", ">lost node-hours", *back, "", title="Trade-off: delay against lost work")
+    most = max((point.lost_work_node_s or 0.0 for point in curve.points), default=0.0) or 1.0
+    cost = attrgetter("feasible", "lost_work_node_s", "return_node_s", "checkpoint_s", "preemptees")
+    for _, alike in groupby(curve.points, key=cost):
+        point = next(alike)
+        if not point.feasible:
+            nothing = ["-", *("-" for _ in back), Text("not possible", style="dim")]
+            made.add_row(format_duration(point.max_delay_s), *nothing)
+            continue
+        lost = point.lost_work_node_s or 0.0
+        bar = Text("█" * round(_BAR * lost / most) or "▏")
+        bar.append(f"  {render.counted(point.preemptees, 'job')}", style="dim")
+        if chosen is not None and point.max_delay_s == chosen.max_delay_s:
+            bar.append("  <- chosen", style="bold green")
+        returns = [render.node_hours(point.return_node_s) for _ in back]
+        made.add_row(format_duration(point.max_delay_s), render.node_hours(lost), *returns, bar)
+    if not curve.complete:
+        made.caption = "Further delays are being worked out"
+    return made
+
+
+def verdict_table(verdicts: Sequence[VerdictView], names: Mapping[str, str]) -> Table:
+    """Of exempt jobs the first ones."""
+    made = render.table("job", "", "why", title="Every job, with the reason")
+    style = {Choice.CHOSEN: "bold yellow", Choice.SPARED: "green", Choice.EXEMPT: "dim"}
+    order = list(style)
+    shown = sorted(verdicts, key=lambda v: (order.index(v.choice), v.job_id))
+    more = sum(v.choice is Choice.EXEMPT for v in verdicts) - _EXEMPT_SHOWN
+    shown = shown[:-more] if more > 0 else shown
+    for verdict in shown:
+        job = names.get(verdict.job_id, verdict.job_id)
+        made.add_row(job, Text(verdict.choice.value, style=style[verdict.choice]), verdict.reason)
+    if more > 0:
+        made.add_row("...", "", f"and {more} more exempt jobs (-o json shows all)")
+    return made
+
+
+def what_if(found: WhatIfView, output: str) -> None:
+    render.answer(found, output, lambda: render.page(_would_be(found)))
+
+
+def _would_be(found: WhatIfView) -> Iterator[RenderableType]:
+    plan = found.plan
+    if plan is None:
+        yield f"Not possible: {found.why}."
+    elif found.drain is not None:
+        yield from (_headline(found.drain, plan), "")
+    if found.budget:
+        yield from (f"It would wait for an operator's approval: {found.budget}.", "")
+    if found.curve is not None:
+        yield from (curve_table(found.curve, plan.chosen if plan else None), "")
+    reasons: tuple[VerdictView, ...] = plan.verdicts if plan else found.verdicts
+    if reasons:
+        yield verdict_table(reasons, {each.job_id: each.display_id for each in plan.chosen.actions} if plan else {})
+
+
+def _headline(drain: DrainView, plan: WholePlanView) -> str:
+    jobs, nodes = plan.chosen.preemptees, short(expand(drain.nodes))
+    if drain.move is not None:
+        move = drain.move
+        emptied = f"{nodes} would become empty; " if drain.nodes else ""
+        balance = f"gain {move.gain_node_s / 3_600:.2f} node-hours, cost {move.cost_node_s / 3_600:.2f}"
+        return f"{move.kind.value.capitalize()}: {jobs} job(s) would move; {emptied}{balance}."
+    if not plan.verdicts:
+        return f"No job is on {nodes}: nothing would have to leave."
+    return f"{jobs} job(s) would leave {nodes}; saving them takes {format_duration(plan.chosen.checkpoint_s or 0)}."

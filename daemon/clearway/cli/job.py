@@ -4,19 +4,16 @@ import functools
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from pydantic import BaseModel
+from rich.console import RenderableType
 
-from clearway.api.forms import JOB_ID
-from clearway.api.job_schemas import JobOperationView, JobRole, JobView, SavingView, WayView
-from clearway.api.plan_schemas import ActionView, WholePlanView
-from clearway.api.schemas import PreemptionView, RequestView, WhatIfView
+from clearway.api.job_schemas import JOB_ID, JobOperationView, JobRole, JobView, WayView
+from clearway.api.schemas import ActionView, PreemptionView, RequestView, WhatIfView, WholePlanView
 from clearway.cli import options, render, sbatch
 from clearway.client import ApiError, Client
 from clearway.model.durations import format_duration
@@ -26,7 +23,9 @@ from clearway.model.plan import node_hours
 from clearway.model.problem import Action
 from clearway.model.records import SaveTestEnd
 
-_JOB = "id of the job: Slurm's own number, or 123_4 for a task of an array"
+JobId = Annotated[
+    str, typer.Argument(help="Id of the job: Slurm's own number, or 123_4 for a task of an array.", metavar="ID")
+]
 _LONGEST_TEST_S = 3_700.0  # a little more than the daemon waits at the most
 _NEW_TOKEN_S = 30.0
 _NOT_YET = (0, 401, 429, 503)  # it is down, the token has ended, it is busy, or it starts
@@ -37,12 +36,7 @@ _ENDS_OF_STORY = {
 }
 
 
-@options.with_options
-def job(
-    job_id: Annotated[str, typer.Argument(help=f"{_JOB[:1].upper()}{_JOB[1:]}.", metavar="ID")],
-    site: options.Site,
-    output: options.OutputOption = options.Output.TABLE,
-) -> None:
+def job(job_id: JobId, site: options.Site, output: options.OutputOption = options.Output.TABLE) -> None:
     """What Clearway has to do with a job: planned, saved, lost, back when; and what it would lose now.
 
     It asks the daemon over REST, with the token of CLEARWAY_TOKEN or one that `scontrol token` makes.
@@ -50,28 +44,45 @@ def job(
     _check_id(job_id)
     with options.daemon(site) as daemon:
         found = daemon.job(job_id)
-        if output is options.Output.JSON:
-            print(found.model_dump_json(indent=2))
-            return
-        render.console(output).print(Group(*_told(found)))
+        _show(found, output, lambda: _told(found))
+
+
+def _show(found: BaseModel, output: options.Output, told: Callable[[], Iterable[RenderableType]]) -> None:
+    if output is options.Output.JSON:
+        print(found.model_dump_json(indent=2))
+    else:
+        render.console(output).print(render.page(told()))
 
 
 def _told(found: JobView) -> Iterator[RenderableType]:
-    yield from map(_plain, _standing(found))
+    yield from _standing(found)
     yield from _if_an_urgent_job_came(found)
     if found.saving is not None:
-        yield from ("", *_saving(found.saving))
-    yield from (
-        _plain(f"Tested {render.when(each.asked_at)}: {each.sentence}.") for each in found.tests if each.sentence
-    )
+        yield from ("", *(each for each in (found.saving.began, found.saving.advice) if each))
+        if found.saving.last_at is not None:
+            yield f"Its newest checkpoint in this run is of {render.when(found.saving.last_at)}."
+    yield from (f"Tested {render.when(each.asked_at)}: {each.sentence}." for each in found.tests if each.sentence)
     if found.operations:
-        yield from ("", _story(found.operations))
+        columns: render.Columns = {
+            ">no.": lambda each: each.eviction_id,
+            "kind": lambda each: each.kind.value,
+            "part": lambda each: each.role.value,
+            "state": lambda each: each.state.value,
+            "for": _goal,
+            "planned": lambda each: render.minute(each.created_at),
+            ">node-h\nlost": lambda each: render.node_hours(
+                each.preemption and each.preemption.actual_lost_work_node_s
+            ),
+            "outcome": lambda each: each.outcome,
+        }
+        yield from ("", render.listing(found.operations, columns))
         for each in found.operations:
-            yield from _details(each)
+            if sentences := _details(each):
+                yield from ("", f"{each.kind.value.capitalize()} {each.eviction_id}: {' '.join(sentences)}")
     elif found.state is not None:
-        yield from ("", _plain("Clearway has had nothing to do with it so far."))
+        yield from ("", "Clearway has had nothing to do with it so far.")
     if found.next_offset is not None:
-        yield _plain("Older ones are told by REST (offset).")
+        yield "Older ones are told by REST (offset)."
 
 
 def _standing(found: JobView) -> Iterator[str]:
@@ -92,9 +103,9 @@ def _if_an_urgent_job_came(found: JobView) -> Iterator[RenderableType]:
     urgent = found.if_urgent
     if urgent is None:
         return
-    yield from ("", _plain(f"If an urgent job came now: {urgent.sentence[:1].lower()}{urgent.sentence[1:]}"))
+    yield from ("", f"If an urgent job came now: {urgent.sentence[:1].lower()}{urgent.sentence[1:]}")
     if not urgent.may_leave and found.would_lose_node_s:
-        yield _plain(f"Without a checkpoint {node_hours(found.would_lose_node_s)} would be lost.")
+        yield f"Without a checkpoint {node_hours(found.would_lose_node_s)} would be lost."
     if len(urgent.ways) > 1:
         columns: render.Columns = {
             "way": lambda way: way.action.shown,
@@ -109,38 +120,13 @@ def _within(way: WayView | ActionView) -> str:
     return format_duration(way.checkpoint_s) if way.checkpoint_s else "-"
 
 
-def _plain(text: str) -> Text:
-    return Text(render.visible(text))
-
-
-def _saving(found: SavingView) -> list[RenderableType]:
-    lines: list[RenderableType] = [_plain(each) for each in (found.began, found.advice) if each]
-    if found.last_at is not None:
-        lines.append(_plain(f"Its newest checkpoint in this run is of {render.when(found.last_at)}."))
-    return lines
-
-
-def _story(operations: tuple[JobOperationView, ...]) -> Table:
-    columns: render.Columns = {
-        ">no.": lambda each: each.eviction_id,
-        "kind": lambda each: each.kind.value,
-        "part": lambda each: each.role.value,
-        "state": lambda each: each.state.value,
-        "for": _goal,
-        "planned": lambda each: f"{each.created_at.astimezone():%m-%d %H:%M}",
-        ">node-h\nlost": lambda each: render.node_hours(each.preemption and each.preemption.actual_lost_work_node_s),
-        "outcome": lambda each: each.outcome,
-    }
-    return render.listing(operations, columns)
-
-
 def _goal(each: JobOperationView) -> str:
     if each.kind is not OperationKind.EVICTION:
         return each.for_user
     return "itself" if each.role is JobRole.PREEMPTOR else f"{each.for_display_id} {each.for_user}"
 
 
-def _details(each: JobOperationView) -> list[RenderableType]:
+def _details(each: JobOperationView) -> list[str]:
     """What happened to the job, and why it and not another."""
     sentences = []
     if each.preemption is not None:
@@ -151,10 +137,7 @@ def _details(each: JobOperationView) -> list[RenderableType]:
         sentences += [each.sparing.sentence] * bool(each.sparing.sentence)
     if each.runs_again_at is not None:
         sentences.append(f"Expected to run again at {render.when(each.runs_again_at)}.")
-    if each.runs_again_why:
-        sentences.append(each.runs_again_why)
-    told = f"{each.kind.value.capitalize()} {each.eviction_id}: {' '.join(sentences)}"
-    return ["", _plain(told)] if sentences else []
+    return [*sentences, *([each.runs_again_why] if each.runs_again_why else [])]
 
 
 def _happened(p: PreemptionView) -> list[str]:
@@ -177,7 +160,6 @@ def _happened(p: PreemptionView) -> list[str]:
     return told
 
 
-@options.with_options
 def preview(
     context: typer.Context,
     script: Annotated[Path, typer.Option(help="Batch script whose #SBATCH lines are read.", metavar="FILE")],
@@ -197,10 +179,7 @@ def preview(
         question["max_delay"] = max_delay
     with options.daemon(site) as daemon:
         answer = daemon.preview(question)
-        if output is options.Output.JSON:
-            print(answer.model_dump_json(indent=2))
-            return
-        render.console(output).print(Group(*_foreseen(answer, passed_over, question.get("partition"))))
+        _show(answer, output, lambda: _foreseen(answer, passed_over, question.get("partition")))
 
 
 def _read(script: Path) -> str:
@@ -217,30 +196,30 @@ def _read(script: Path) -> str:
 def _foreseen(answer: WhatIfView, passed_over: list[str], partition: str | None) -> Iterator[RenderableType]:
     if answer.rule:
         where = "" if partition else ", if it is submitted to a partition of that rule; it names none"
-        yield _plain(f"It would be urgent, by {answer.rule}{where}.")
+        yield f"It would be urgent, by {answer.rule}{where}."
     elif answer.feasible:
-        yield _plain("No rule makes it urgent: this is what would happen if one did.")
+        yield "No rule makes it urgent: this is what would happen if one did."
     if answer.max_delay_s is not None:
-        yield _plain(f"It may wait {format_duration(answer.max_delay_s)}.")
+        yield f"It may wait {format_duration(answer.max_delay_s)}."
     if answer.plan is None:
-        yield _plain(f"Not possible: {answer.why}.")
+        yield f"Not possible: {answer.why}."
     else:
         yield from _start(answer.plan, answer.budget)
     for matters, but in ((True, "though the plan depends on it"), (False, "for no plan depends on it")):
         some = [each for each in passed_over if (each in sbatch.MATTERS) is matters]
         if some:
-            yield from ("", _plain(f"Not looked at, {but}: {', '.join(some)}."))
+            yield from ("", f"Not looked at, {but}: {', '.join(some)}.")
 
 
 def _start(plan: WholePlanView, budget: str) -> Iterator[RenderableType]:
     """Where and when the job would start, and which jobs would leave for it."""
-    leave = sum(1 for each in plan.chosen.actions if each.action is not Action.END)
-    yield _plain(
+    leave = render.counted(sum(1 for each in plan.chosen.actions if each.action is not Action.END), "job")
+    yield (
         f"It would start on {plan.placement_nodes} at about {render.when(plan.predicted_nodes_free_at)}: {leave} "
-        f"job{'s' * (leave != 1)} would leave, and {node_hours(plan.chosen.lost_work_node_s or 0.0)} would be lost."
+        f"would leave, and {node_hours(plan.chosen.lost_work_node_s or 0.0)} would be lost."
     )
     if budget:
-        yield _plain(f"An operator would have to approve it: {budget}.")
+        yield f"An operator would have to approve it: {budget}."
     if plan.chosen.actions:
         why = {verdict.job_id: verdict.reason for verdict in plan.verdicts}
         columns: render.Columns = {
@@ -253,12 +232,7 @@ def _start(plan: WholePlanView, budget: str) -> Iterator[RenderableType]:
         yield from ("", render.listing(plan.chosen.actions, columns))
 
 
-@options.with_options
-def try_saving(
-    job_id: Annotated[str, typer.Argument(help=f"{_JOB[:1].upper()}{_JOB[1:]}.", metavar="ID")],
-    site: options.Site,
-    output: options.OutputOption = options.Output.TABLE,
-) -> None:
+def try_saving(job_id: JobId, site: options.Site, output: options.OutputOption = options.Output.TABLE) -> None:
     """Ask a running job of yours to save itself as an eviction would; nothing is requeued.
 
     It says how long that took, and whether a restart would find the checkpoint. The launcher holds the program for some
@@ -279,20 +253,18 @@ def try_saving(
         if output is options.Output.JSON:
             print(test.model_dump_json(indent=2))
         else:
-            render.console().print(_plain(f"{test.sentence[:1].upper()}{test.sentence[1:]}."))
+            render.console().print(render.visible(f"{test.sentence[:1].upper()}{test.sentence[1:]}."))
     if test.end is not SaveTestEnd.SAVED:
         raise typer.Exit(options.FAILED)
 
 
 def _waited(site: options.Site, request_id: int) -> RequestView | None:
     """The answer; asked for with a new token now and then, because one that Slurm makes is good for a minute."""
-    end = time.monotonic() + _LONGEST_TEST_S
-    while time.monotonic() < end:
+    end, answer = time.monotonic() + _LONGEST_TEST_S, None
+    while answer is None and time.monotonic() < end:
         with options.daemon(site) as daemon:
             answer = render.wait_for(functools.partial(_handled, daemon, request_id), _NEW_TOKEN_S)
-        if answer is not None:
-            return answer
-    return None
+    return answer
 
 
 def _handled(daemon: Client, request_id: int) -> RequestView | None:

@@ -10,31 +10,33 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
+from pydantic import BaseModel
+from rich.console import RenderableType
 from typer.core import TyperGroup
 
 from clearway.api.schemas import RequestView
+from clearway.bootstrap import open_store
 from clearway.cli import render
+from clearway.cli.asker import api_token
+from clearway.cli.database import Database
+from clearway.client import URL, Client
 from clearway.config.configuration import Config, load_config
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError
 from clearway.model.records import LARGEST_ID
 from clearway.model.requests import RequestKind, RequestResult
-from clearway.store.repository import Store
-
-if TYPE_CHECKING:
-    from clearway.cli.database import Database
-    from clearway.client import Client
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+F = TypeVar("F", bound=Callable[..., Any])
 # Where a command reads and asks. Every call raises ``ClearwayError`` where there is no answer, or it is a refusal.
-Source: TypeAlias = "Client | Database"
+Source = Client | Database
 
 _WATCH_S = 2.0
 _CLEAR = "\x1b[H\x1b[2J"
-URL = "CLEARWAY_URL"
 DEFAULT_CONFIG = Path("/etc/clearway/clearway.toml")
 FAILED = 1
 BAD_INPUT = 2
@@ -89,6 +91,16 @@ class Look:
     def site(self) -> Site:
         return Site(config=self.config, api=self.api)
 
+    def show(self, wanted: Callable[[Source], M], told: Callable[[M], RenderableType], *, watch: bool = False) -> None:
+        """What is wanted, as REST answers it for programs, and as it is told to people."""
+
+        def shown() -> None:
+            with source(self.site) as asked:
+                found = wanted(asked)
+            render.answer(found, self.output, lambda: told(found))
+
+        watched(shown, watch=watch)
+
 
 LOOKING = Look()  # where no option says otherwise
 
@@ -109,9 +121,23 @@ class ByUse(TyperGroup):
                 formatter.write_dl(uses[use])
 
 
-def commands(about: str, cls: type[TyperGroup] = ByUse, **more: Any) -> typer.Typer:
-    named = {"help_option_names": ["-h", "--help"]}
-    return typer.Typer(help=about, no_args_is_help=True, rich_markup_mode=None, cls=cls, context_settings=named, **more)
+class CommandGroup(typer.Typer):
+    """Commands that may take records of options."""
+
+    def __init__(self, about: str, cls: type[TyperGroup] = ByUse, **more: Any) -> None:
+        named = {"help_option_names": ["-h", "--help"]}
+        super().__init__(
+            help=about, no_args_is_help=True, rich_markup_mode=None, cls=cls, context_settings=named, **more
+        )
+
+    def command(self, *named: Any, **more: Any) -> Callable[[F], F]:
+        register = super().command(*named, **more)
+
+        def registered(command: F) -> F:
+            register(_with_options(command))
+            return command
+
+        return registered
 
 
 def complain(text: str) -> None:
@@ -136,36 +162,20 @@ configuration = errors(BAD_INPUT)(load_config)
 
 
 @contextmanager
-def stored(config: Path) -> Iterator[Store]:
-    settings = configuration(config)
-    from clearway.bootstrap import open_store  # noqa: PLC0415 - the other commands start quicker without
-
-    with errors(), closing(open_store(settings)) as store:
-        yield store
-
-
-@contextmanager
 def source(site: Site, *, told: bool = True) -> Iterator[Source]:
-    """What the commands read, and ask for requests: the daemon's API where an address is known, else its database.
-
-    Unless ``told`` is False, an error ends the command with one line.
-    """
+    """The daemon's API where an address is known, else its database. Where ``told``, an error ends the command."""
     settings = _settings(site)
     with errors() if told else nullcontext():
         if url := site.api or settings.client.url:
             with _client(url, settings) as client:
                 yield client
             return
-
-        from clearway.bootstrap import open_store  # noqa: PLC0415 - the other commands start quicker without
-        from clearway.cli.database import Database  # noqa: PLC0415
-
         with closing(open_store(settings)) as store:
             yield Database(store, settings)
 
 
 @contextmanager
-def daemon(site: Site) -> Iterator["Client"]:
+def daemon(site: Site) -> Iterator[Client]:
     """What only the running daemon knows, such as its newest look at the cluster."""
     settings = _settings(site, f"set {URL} to the daemon's address, such as https://host:8642, or name its file: ")
     url = site.api or settings.client.url
@@ -173,10 +183,7 @@ def daemon(site: Site) -> Iterator["Client"]:
         yield client
 
 
-def _client(url: str, settings: Config, authority: Path | None = None) -> "Client":
-    from clearway.cli.asker import api_token  # noqa: PLC0415 - the other commands start quicker without
-    from clearway.client import Client  # noqa: PLC0415
-
+def _client(url: str, settings: Config, authority: Path | None = None) -> Client:
     return Client(url, api_token(settings.client), authority=authority or settings.client.authority)
 
 
@@ -201,10 +208,7 @@ def ask(
     rolling_id: int | None = None,
     quiet: bool = False,
 ) -> RequestView:
-    """Store a request and wait a little for the daemon's answer, which is printed unless ``quiet``.
-
-    The command ends when no answer comes in time and, unless ``quiet``, when the request is refused.
-    """
+    """Store a request and wait a little for the daemon's answer, which unless ``quiet`` is printed and must be good."""
     with source(site) as asked:
         request_id = asked.ask(kind, eviction_id, document=document, rolling_id=rolling_id)
 
@@ -214,16 +218,13 @@ def ask(
 
         answer = render.wait_for(handled)
         if answer is None:
-            raise ClearwayError(
-                f"the daemon has not answered yet (clearway status); request {request_id} is stored, "
-                "and carried out as soon as it does"
-            )
-    if quiet:
-        return answer
-    if refused(answer):
+            stored = f"request {request_id} is stored, and carried out as soon as it does"
+            raise ClearwayError(f"the daemon has not answered yet (clearway status); {stored}")
+    if not quiet and refused(answer):
         complain(answer.result)
         raise typer.Exit(FAILED)
-    print(render.visible(answer.result))
+    if not quiet:
+        print(render.visible(answer.result))
     return answer
 
 
@@ -252,15 +253,13 @@ def watched(show: Callable[[], T], *, watch: bool) -> T:
     return show()
 
 
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the fields of a record, each an annotated option, in place of the parameter that takes it."""
     parameters = inspect.signature(command).parameters
     records: dict[str, Any] = {name: own.annotation for name, own in parameters.items() if is_dataclass(own.annotation)}
-    shown = [
-        each
-        for name, own in parameters.items()
-        for each in (inspect.signature(records[name]).parameters.values() if name in records else [own])
-    ]
+    shown: list[inspect.Parameter] = []
+    for name, own in parameters.items():
+        shown += inspect.signature(records[name]).parameters.values() if name in records else [own]
 
     @functools.wraps(command)
     def with_records(**options: Any) -> None:

@@ -1,16 +1,8 @@
 """``clearway plan --problem FILE``: an eviction problem from a JSON file, its trade-off curve as JSON or a table.
 
-Needs neither Slurm nor a database. The file is read strictly: what is not exactly as documented (unknown keys, a number
-written as text, a key given twice) is refused with one line on standard error that names the field, and exit status 2.
-``problem.schema.json`` beside this module is the same as a JSON schema; it is made from ``problem_fields``.
-
-Two kinds of problem: with ``nodes_needed`` a node is free when all jobs on it have left; with ``nodes`` (what each
-has) and ``needs`` (what the urgent job asks on each) it is free when enough of it is. A candidate counts its nodes
-or names them. It has ``options``, or the three costs of the CoSim paper; null means not possible. On named nodes
-``holds`` says what it holds on each, ``holds_by_node`` where they differ; without them it holds whole nodes.
-
-Durations are rounded up to whole steps. The curve has one entry for every step from 0 to ``max_delay_s``, the last one
-included when it is a multiple of ``step_s``.
+Needs neither Slurm nor a database. The file is read strictly: what is not exactly as docs/howto/problem-files.md says
+is refused with one line on standard error that names the field, and exit status 2. ``problem.schema.json`` beside
+this module is the same as a JSON schema; it is made from ``problem_fields``.
 """
 
 import json
@@ -23,31 +15,20 @@ from typing import Any
 from pydantic import ValidationError
 from rich.table import Table
 
+from clearway.cli import problem_fields
 from clearway.cli.options import BAD_INPUT
-from clearway.cli.problem_fields import (
-    COSTS,
-    AmountFields,
-    BadProblemError,
-    CandidateFields,
-    NeedsFields,
-    NodeFields,
-    OptionFields,
-    ProblemFields,
-    demand,
-    explain,
-    key,
-    shown,
-)
-from clearway.cli.render import console, picked, print_json, table
+from clearway.cli.problem_fields import BadProblemError, demand, key, shown
+from clearway.cli.render import Columns, console, print_json, table
 from clearway.config import plugins
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, ProblemFileError
-from clearway.model.plan import Curve, CurvePoint
+from clearway.model.plan import Curve
 from clearway.model.problem import Action, Amounts, Candidate, EvictionProblem, NodeResources
 from clearway.planning.base import Planner
 
 LARGEST_FILE_BYTES = 64 * 2**20
 MOST_STEPS = 100_000
+_OF_A_POINT = ("max_delay_s", "feasible", "lost_work_node_s", "checkpoint_s", "nodes_freed")
 
 
 def read_problem(path: Path) -> EvictionProblem:
@@ -63,18 +44,16 @@ def read_problem(path: Path) -> EvictionProblem:
         parsed = _parse(raw)
         if isinstance(parsed, dict):
             demand(not {"nodes_needed", "needs"}.isdisjoint(parsed), "nodes_needed", "is missing")
-        return _problem(ProblemFields.model_validate(parsed))
+        return _problem(problem_fields.ProblemFields.model_validate(parsed))
     except ValidationError as error:
-        raise ProblemFileError(f"{path}: {explain(error.errors(include_url=False)[0])}") from error
+        raise ProblemFileError(f"{path}: {problem_fields.explain(error.errors(include_url=False)[0])}") from error
     except BadProblemError as error:
         raise ProblemFileError(f"{path}: {error}") from error
 
 
-def _problem(fields: ProblemFields) -> EvictionProblem:
-    if fields.max_delay_s // fields.step_s > MOST_STEPS:
-        raise BadProblemError(
-            f"max_delay_s: must be at most {MOST_STEPS} times step_s ({fields.step_s}), not {fields.max_delay_s}"
-        )
+def _problem(fields: problem_fields.ProblemFields) -> EvictionProblem:
+    too_many = f"must be at most {MOST_STEPS} times step_s ({fields.step_s}), not {fields.max_delay_s}"
+    demand(fields.max_delay_s // fields.step_s <= MOST_STEPS, "max_delay_s", too_many)
     given = fields.model_fields_set
     if fields.needs is None:
         demand("needs" not in given, "needs", "must be an object, not null")
@@ -88,10 +67,9 @@ def _problem(fields: ProblemFields) -> EvictionProblem:
     places: dict[str, int] = {}
     candidates = []
     for index, candidate in enumerate(fields.candidates):
-        place = f"candidates[{index}]"
-        if (first := places.setdefault(candidate.job_id, index)) != index:
-            name = shown(candidate.job_id)
-            raise BadProblemError(f"{place}.job_id: {name} is already the job_id of candidates[{first}]")
+        place, first = f"candidates[{index}]", places.setdefault(candidate.job_id, index)
+        twice = f"{shown(candidate.job_id)} is already the job_id of candidates[{first}]"
+        demand(first == index, f"{place}.job_id", twice)
         candidates.append(_candidate(place, candidate, nodes, typed=fields.needs is not None))
     return EvictionProblem(
         nodes_needed=fields.needs.nodes if fields.needs else fields.nodes_needed,
@@ -103,39 +81,42 @@ def _problem(fields: ProblemFields) -> EvictionProblem:
     )
 
 
-def _certain_nodes(needs: NeedsFields, nodes: Collection[str]) -> None:
+def _certain_nodes(needs: problem_fields.NeedsFields, nodes: Collection[str]) -> None:
     for field, names in (("required_nodes", needs.required_nodes), ("excluded_nodes", needs.excluded_nodes)):
         for index, name in enumerate(names):
             demand(name in nodes, f"needs.{field}[{index}]", f"{shown(name)} is not among nodes")
     required = len(set(needs.required_nodes))
-    demand(
-        required <= needs.nodes, "needs.required_nodes", f"{required} certain nodes, but needs.nodes is {needs.nodes}"
-    )
+    too_many = f"{required} certain nodes, but needs.nodes is {needs.nodes}"
+    demand(required <= needs.nodes, "needs.required_nodes", too_many)
 
 
-def _node(place: str, name: str, fields: NodeFields) -> NodeResources:
+def _node(place: str, name: str, fields: problem_fields.NodeFields) -> NodeResources:
     _one_way_of_gpus(place, fields)
     has = fields.amounts()
     held = _on_node(f"{place}.held", fields.held, has, name)
     return NodeResources(name, has, held, tuple(fields.features), tuple(fields.partitions), fields.switch or "")
 
 
-def _candidate(place: str, fields: CandidateFields, nodes: dict[str, NodeResources], *, typed: bool) -> Candidate:
-    _one_way_of_nodes(place, fields.model_fields_set, typed=typed)
-    _one_way_of_costs(place, fields.model_fields_set)
+def _candidate(
+    place: str, fields: problem_fields.CandidateFields, nodes: dict[str, NodeResources], *, typed: bool
+) -> Candidate:
+    given = fields.model_fields_set
+    _one_way_of_nodes(place, given, typed=typed)
+    for field in problem_fields.COSTS:
+        one_way = (field in given) is not ("options" in given)
+        demand(one_way, f"{place}.{field}", "must not be given beside options" if field in given else "is missing")
     for index, option in enumerate(fields.options):
         _option(f"{place}.options[{index}]", option)
     for_the_rules = fields.model_dump(include={"preempt_priority", "ran_s", "remaining_s", "waited_s"})
-    if "nodes" in fields.model_fields_set:
+    if "nodes" in given:
         for field in ("holds", "holds_by_node"):
-            demand(field not in fields.model_fields_set, f"{place}.{field}", "must not be given without node_names")
+            demand(field not in given, f"{place}.{field}", "must not be given without node_names")
         return Candidate(fields.job_id, fields.nodes, fields.ways(), **for_the_rules)
     for index, name in enumerate(fields.node_names):
         at = f"{place}.node_names[{index}]"
         demand(fields.node_names.index(name) == index, at, f"{shown(name)} is named twice")
         demand(not typed or name in nodes, at, f"{shown(name)} is not among nodes")
-    holds = _holds(place, fields, nodes, typed=typed)
-    names = tuple(fields.node_names)
+    holds, names = _holds(place, fields, nodes, typed=typed), tuple(fields.node_names)
     return Candidate(fields.job_id, len(names), fields.ways(), names, holds, **for_the_rules)
 
 
@@ -147,15 +128,7 @@ def _one_way_of_nodes(place: str, given: AbstractSet[str], *, typed: bool) -> No
     demand(not (typed and "nodes" in given), f"{place}.nodes", "must be named in node_names, as needs is given")
 
 
-def _one_way_of_costs(place: str, given: AbstractSet[str]) -> None:
-    for field in COSTS:
-        if "options" in given:
-            demand(field not in given, f"{place}.{field}", "must not be given beside options")
-        else:
-            demand(field in given, f"{place}.{field}", "is missing")
-
-
-def _option(place: str, option: OptionFields) -> None:
+def _option(place: str, option: problem_fields.OptionFields) -> None:
     shared = option.file_system_s or 0
     wrong = f"must be at most checkpoint_s ({option.checkpoint_s}), not {shared}"
     demand(shared <= option.checkpoint_s, f"{place}.file_system_s", wrong)
@@ -164,7 +137,9 @@ def _option(place: str, option: OptionFields) -> None:
     demand(option.action is not Action.END or free, f"{place}.{cost}", "must be 0 for end")
 
 
-def _holds(place: str, fields: CandidateFields, nodes: dict[str, NodeResources], *, typed: bool) -> tuple[Amounts, ...]:
+def _holds(
+    place: str, fields: problem_fields.CandidateFields, nodes: dict[str, NodeResources], *, typed: bool
+) -> tuple[Amounts, ...]:
     given = {"holds", "holds_by_node"} & fields.model_fields_set
     if not given:
         return ()
@@ -181,7 +156,7 @@ def _holds(place: str, fields: CandidateFields, nodes: dict[str, NodeResources],
     return tuple(_on_node(at[name], by_node[name], nodes[name].has, name) for name in fields.node_names)
 
 
-def _on_node(place: str, fields: AmountFields, has: Amounts, name: str) -> Amounts:
+def _on_node(place: str, fields: problem_fields.AmountFields, has: Amounts, name: str) -> Amounts:
     """What is held on a node, its GPUs by the node's types; never more than the node has."""
     _one_way_of_gpus(place, fields)
     types = [gpu_type for gpu_type, _ in has.gpus]
@@ -200,7 +175,7 @@ def _on_node(place: str, fields: AmountFields, has: Amounts, name: str) -> Amoun
     return amounts
 
 
-def _one_way_of_gpus(place: str, fields: AmountFields) -> None:
+def _one_way_of_gpus(place: str, fields: problem_fields.AmountFields) -> None:
     demand(not (fields.gpus and fields.gpus_by_type), f"{place}.gpus", "must not be given beside gpus_by_type")
 
 
@@ -248,36 +223,32 @@ def run_plan_file(path: Path, planner_name: str, output: str) -> int:
 
 
 def curve_to_json(curve: Curve, *, proof: bool = False) -> dict[str, Any]:
-    """The curve as the fixed interface prints it; with ``proof``, how far it is proven as well.
-
-    A gap of null is not known: rules have no bound.
-    """
-    gap = curve.gap if curve.exact else curve.gap or None
+    """The curve as the fixed interface prints it; with ``proof``, how far it is proven as well."""
+    gap = curve.gap if curve.exact else curve.gap or None  # not known: rules have no bound
     proven = {"exact": curve.exact, "gap": gap} if proof else {}
-    return {"planner": curve.planner, **proven, "curve": [_point_to_json(point) for point in curve.points]}
-
-
-def _point_to_json(point: CurvePoint) -> dict[str, Any]:
-    return {
-        **picked(point, "max_delay_s", "feasible", "lost_work_node_s", "checkpoint_s", "nodes_freed"),
-        **({"return_node_s": point.return_node_s} if point.return_node_s else {}),
-        "actions": [picked(planned, "job_id", "action") for planned in point.actions],
-    }
+    points = []
+    for point in curve.points:
+        shown_point: dict[str, Any] = {name: getattr(point, name) for name in _OF_A_POINT}
+        shown_point |= {"return_node_s": point.return_node_s} if point.return_node_s else {}
+        shown_point["actions"] = [{"job_id": planned.job_id, "action": planned.action} for planned in point.actions]
+        points.append(shown_point)
+    return {"planner": curve.planner, **proven, "curve": points}
 
 
 def _curve_table(problem: EvictionProblem, curve: Curve) -> Table:
-    back = (">return",) if any(point.return_node_s for point in curve.points) else ()
-    columns = (">within", ">lost node-hours", *back, ">checkpoint time", ">nodes freed", "actions")
-    made = table(*columns, title=f"Freeing {problem.nodes_needed} nodes ({curve.planner})")
+    columns: Columns = {
+        ">lost node-hours": lambda point: f"{(point.lost_work_node_s or 0) / 3_600:,.2f}",
+        ">return": lambda point: f"{point.return_node_s / 3_600:,.2f}",
+        ">checkpoint time": lambda point: format_duration(point.checkpoint_s or 0),
+        ">nodes freed": lambda point: point.nodes_freed,
+    }
+    if not any(point.return_node_s for point in curve.points):
+        del columns[">return"]
+    made = table(">within", *columns, "actions", title=f"Freeing {problem.nodes_needed} nodes ({curve.planner})")
     if not curve.exact and curve.gap:
         made.caption = f"Not proven: up to {curve.gap:.1%} of the lost work may be needless"
     for point in curve.points:
-        within = format_duration(point.max_delay_s)
-        if not point.feasible:
-            made.add_row(within, *("-" for _ in columns[1:-1]), "not possible")
-            continue
-        lost, returns = (f"{node_s / 3_600:,.2f}" for node_s in (point.lost_work_node_s or 0, point.return_node_s))
-        saving = format_duration(point.checkpoint_s or 0)
-        actions = ", ".join(f"{planned.job_id} {planned.action.shown}" for planned in point.actions)
-        made.add_row(within, lost, *(returns for _ in back), saving, point.nodes_freed, actions or "none")
+        costs = [cost(point) if point.feasible else "-" for cost in columns.values()]
+        actions = ", ".join(f"{planned.job_id} {planned.action.shown}" for planned in point.actions) or "none"
+        made.add_row(format_duration(point.max_delay_s), *costs, actions if point.feasible else "not possible")
     return made

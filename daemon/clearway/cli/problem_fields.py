@@ -1,8 +1,4 @@
-"""The fields of a problem file, with them its JSON schema, and its errors.
-
-An error is one line that names the field, what belongs there, and what it holds. ``plan_file`` says how the fields fit
-together.
-"""
+"""The fields of a problem file, its JSON schema, and its errors; ``plan_file`` says how the fields fit together."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -21,28 +17,22 @@ from clearway.model.problem import Action, Amounts, Needs, Option
 TEXT = "printable text of 1 to 256 characters"
 NAMES = "a list of names"
 KEY = "[key]"  # what pydantic ends a place with when not the value but the key is wrong
-WANTED = {
-    "nodes_needed": "an integer >= 0",
-    "max_delay_s": "an integer >= 0",
-    "step_s": "a positive integer",
-    "candidates": "a list",
-    "options": "a list of at least one option",
-    "action": f"one of {', '.join(Action)}",
-    "job_id": TEXT,
-    "lost_work_node_s": "a number >= 0",
-    "app_checkpoint_s": "an integer >= 0 or null",
-    "sys_checkpoint_s": "an integer >= 0 or null",
-    "partition": TEXT,
-    "switch": TEXT,
-    "remaining_s": "an integer >= 0 or null",
-    "contiguous": "true or false",
-    "one_switch": "true or false",
-} | dict.fromkeys(("features", "partitions", "required_nodes", "excluded_nodes", "node_names"), NAMES)
-_COUNTS = (
-    "checkpoint_s", "ready_s", "return_node_s", "file_system_s", "gpus", "cores", "memory_mib", "gpus_per_node",
-    "cores_per_node", "memory_mib_per_node", "preempt_priority", "ran_s", "waited_s",
-)  # fmt: skip
-WANTED |= dict.fromkeys(_COUNTS, "an integer >= 0")
+_WANTED = {
+    "an integer >= 0": (
+        "nodes_needed", "max_delay_s", "checkpoint_s", "ready_s", "return_node_s", "file_system_s", "gpus", "cores",
+        "memory_mib", "gpus_per_node", "cores_per_node", "memory_mib_per_node", "preempt_priority", "ran_s", "waited_s",
+    ),
+    "an integer >= 0 or null": ("app_checkpoint_s", "sys_checkpoint_s", "remaining_s"),
+    "a positive integer": ("step_s",),
+    "a number >= 0": ("lost_work_node_s",),
+    "true or false": ("contiguous", "one_switch"),
+    f"one of {', '.join(Action)}": ("action",),
+    "a list": ("candidates",),
+    "a list of at least one option": ("options",),
+    TEXT: ("job_id", "partition", "switch"),
+    NAMES: ("features", "partitions", "required_nodes", "excluded_nodes", "node_names"),
+}  # fmt: skip
+WANTED = {field: wanted for wanted, fields in _WANTED.items() for field in fields}
 
 
 class BadProblemError(Exception):
@@ -69,8 +59,7 @@ def explain(error: ErrorDetails) -> str:
             return f"{field}: must hold at most {error['ctx']['max_length']}"
     if place and place[-1] == KEY:
         return f"{_path(place[:-2])}: a key must be {TEXT}, not {shown(error['input'])}"
-    wanted = _wanted(place)
-    return f"{field}: must be {wanted}, not {shown(error['input'])}"
+    return f"{field}: must be {_wanted(place)}, not {shown(error['input'])}"
 
 
 def _wanted(place: Sequence[int | str]) -> str:

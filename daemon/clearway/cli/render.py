@@ -8,12 +8,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
-from rich.console import Console, JustifyMethod, OverflowMethod, RenderableType
+from rich.console import Console, Group, JustifyMethod, OverflowMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -52,6 +52,13 @@ def print_document(answer: BaseModel) -> None:
     print_json(answer.model_dump(mode="json"))
 
 
+def print_json(value: Any) -> None:
+    """Times as ISO 8601; what JSON does not know otherwise, as text."""
+    print(
+        json.dumps(value, indent=2, default=lambda each: each.isoformat() if hasattr(each, "isoformat") else str(each))
+    )
+
+
 def answer(found: BaseModel, output: str, shown: Callable[[], RenderableType]) -> None:
     """An answer of REST as it is for programs, and as ``shown`` makes it for people."""
     if output == "json":
@@ -60,15 +67,8 @@ def answer(found: BaseModel, output: str, shown: Callable[[], RenderableType]) -
         console(output).print(shown())
 
 
-def print_json(value: Any) -> None:
-    """Times as ISO 8601; what JSON does not know otherwise, as text."""
-    print(
-        json.dumps(value, indent=2, default=lambda each: each.isoformat() if hasattr(each, "isoformat") else str(each))
-    )
-
-
-def picked(record: object, *names: str) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in names}
+def listed(rows: Sequence[Any], columns: Columns) -> RenderableType:
+    return listing(rows, columns) if rows else "There are none."
 
 
 def node_hours(node_s: float | None) -> str:
@@ -77,6 +77,19 @@ def node_hours(node_s: float | None) -> str:
 
 def when(time_: datetime | None) -> str:
     return "-" if time_ is None else time_.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def minute(time_: datetime) -> str:
+    return f"{time_.astimezone():%m-%d %H:%M}"
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def page(parts: Iterable[RenderableType]) -> Group:
+    """One below the other; sentences are shown as they are."""
+    return Group(*(Text(visible(part)) if isinstance(part, str) else part for part in parts))
 
 
 def wait_for(answer: Callable[[], T | None], limit_s: float = _ANSWER_LIMIT_S) -> T | None:

@@ -1,15 +1,29 @@
-"""``clearway report``: what Clearway did or would have done for urgent jobs, as a table, JSON or a page."""
+"""``clearway report``: what Clearway did or would have done for urgent jobs, as a table, JSON or an HTML page.
 
+The page has a picture of each case: how long the urgent job waits by the plan and in fact, its deadline, and the nodes
+of the plan over time: the jobs that leave, and the urgent job. Nodes on which the same happens have one row. The
+templates stand in ``templates/``; all of them extend ``base.html`` and show tables with the macro of ``table.html``.
+What a template is given is escaped.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
-from clearway.api.report_schemas import ReportCase, ReportView
+from clearway.api.report_schemas import ReportCase, ReportJob, ReportView
 from clearway.cli import options, render
 from clearway.model.durations import format_duration
 from clearway.model.plan import node_hours
+from clearway.model.records import Ending
+from clearway.slurm.parse.hostlist import expand
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 class ReportOutput(StrEnum):
@@ -18,7 +32,6 @@ class ReportOutput(StrEnum):
     HTML = "html"
 
 
-@options.with_options
 def report(
     since: Annotated[str, typer.Option(help="How far to look back, such as 7d or 12h.")] = "7d",
     output: Annotated[ReportOutput, typer.Option("--output", "-o", help="Output format.")] = ReportOutput.TABLE,
@@ -32,7 +45,13 @@ def report(
     options.duration_s(since, "--since")
     with options.source(site) as asked:
         found = asked.report(since)
-    text = _text(found, output)
+    match output:
+        case ReportOutput.JSON:
+            text = found.model_dump_json(indent=2) + "\n"
+        case ReportOutput.HTML:
+            text = page(found)
+        case ReportOutput.TABLE:
+            text = "\n".join(lines(found)) + "\n" if found.cases else "no urgent job was planned for\n"
     if file is None:
         print(text, end="" if text.endswith("\n") else "\n")
         return
@@ -43,26 +62,13 @@ def report(
         raise typer.Exit(options.FAILED) from None
 
 
-def _text(found: ReportView, output: ReportOutput) -> str:
-    match output:
-        case ReportOutput.JSON:
-            return found.model_dump_json(indent=2) + "\n"
-        case ReportOutput.HTML:
-            from clearway.cli.report_page import page  # noqa: PLC0415 - the other outputs start quicker without
-
-            return page(found)
-        case ReportOutput.TABLE:
-            return "\n".join(lines(found)) + "\n" if found.cases else "no urgent job was planned for\n"
-
-
 def lines(found: ReportView) -> list[str]:
     sums = found.sums
-    told = [render.visible(_line(case)) for case in found.cases]
     lost, would_lose = node_hours(sums.lost_node_s), node_hours(sums.would_lose_node_s)
     ours, slurms = node_hours(sums.plan_node_s), node_hours(sums.slurm_node_s)
     return [
         f"{'job':>10}  {'user':<10}  {'nodes':>6}  {'planned':<16}  {'ending':<10}  {'sooner':>8}  lost or would lose",
-        *told,
+        *(render.visible(_line(case)) for case in found.cases),
         "",
         f"plans: {sums.cases}, for urgent jobs: {sums.urgent_jobs}",
         f"lost: {lost}; would have been lost by plans that were not carried out: {would_lose}",
@@ -72,7 +78,247 @@ def lines(found: ReportView) -> list[str]:
 
 
 def _line(case: ReportCase) -> str:
-    sooner = format_duration(case.sooner_s) if case.sooner_s else "-"
-    lost = node_hours(case.lost_node_s if case.acted else case.would_lose_node_s)
     at = case.planned_at.strftime("%Y-%m-%d %H:%M")
-    return f"{case.display_id:>10}  {case.user:<10}  {case.num_nodes:>6}  {at}  {case.ending:<10}  {sooner:>8}  {lost}"
+    told = f"{case.display_id:>10}  {case.user:<10}  {case.num_nodes:>6}  {at}  {case.ending:<10}"
+    return f"{told}  {_sooner(case):>8}  {_lost(case)}"
+
+
+def _sooner(case: ReportCase) -> str:
+    return format_duration(case.sooner_s) if case.sooner_s else "-"
+
+
+def _lost(case: ReportCase) -> str:
+    return node_hours(case.lost_node_s if case.acted else case.would_lose_node_s)
+
+
+# -- the page ------------------------------------------------------------------------------------------------------
+
+_MOST_ROWS = 24  # groups of nodes in a picture
+_MOST_PICTURES = 50  # of the newest cases
+_LEFT, _WIDTH, _ROW, _TOP = 110, 790, 20, 30  # pixels
+_BY_PLAN, _IN_FACT = "urgent: by plan", "urgent: in fact"  # rows above the nodes; no node has such a name
+_ENDINGS = {  # in a sentence, and in a table
+    Ending.SERVED: ("room was made; the job started", "room made"),
+    Ending.CALLED_OFF: ("the plan was begun, and called off or failed", "called off"),
+    Ending.SOONER: ("the job started later than it could have", "later than by plan"),
+    Ending.NOT_NEEDED: ("the job started in time by itself", "in time by itself"),
+    Ending.WAITS: ("the job still waits", "waits"),
+    Ending.GONE: ("the job left the queue and was not seen to start", "left the queue"),
+}
+
+
+class Missed(str):
+    """The text of a table's cell whose number misses its target: it is shown in red."""
+
+    __slots__ = ()
+
+
+def templates(*packages: str) -> "Environment":
+    """Ours, and those of these packages."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - for pages alone
+
+    made = Environment(
+        loader=ChoiceLoader([PackageLoader(each) for each in (*packages, "clearway.cli")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.tests["missed"] = lambda cell: isinstance(cell, Missed)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    x: float
+    y: int
+    width: float
+    kind: str  # leaves, ends, urgent or waits: its colour
+    title: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    x: float
+    kind: str  # planned or deadline
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    title: str
+    about: str
+    bottom: int  # of the bars
+    height: int
+    nodes: tuple[tuple[int, str], ...]  # y and name
+    bars: tuple[Bar, ...]
+    marks: tuple[Mark, ...]
+    ticks: tuple[Mark, ...]
+    left_out: int  # nodes
+    groups: bool  # whether a row stands for several nodes
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    nodes: list[str]
+    jobs: list[ReportJob]  # that leave
+    placement: bool  # whether they are for the urgent job
+
+    @property
+    def name(self) -> str:
+        first, others = self.nodes[0], len(self.nodes) - 1
+        return f"{first} +{others:,}" if others else first
+
+
+def page(found: ReportView) -> str:
+    sums = found.sums
+    acted = [case for case in found.cases if case.acted]
+    lost = {off: [c.lost_node_s for c in acted if (c.ending is Ending.CALLED_OFF) is off] for off in (False, True)}
+    pictures = [picture(case, found.until) for case in found.cases[:_MOST_PICTURES]]
+    known = {
+        "report": found,
+        "carried": len(lost[False]),
+        "carried_lost": sum(lost[False]),
+        "called_off": len(lost[True]),
+        "called_off_lost": sum(lost[True]),
+        "observed": sums.cases - len(acted),
+        "count": count,
+        "endings": [(told, sums.by_ending.get(ending, 0)) for ending, (told, _) in _ENDINGS.items()],
+        "cases": [(case, _row(case), shown) for case, shown in zip_longest(found.cases, pictures)],
+        "users": [
+            (u.user, u.jobs, node_hours(u.lost_node_s), node_hours(u.would_lose_node_s), u.ended_soon)
+            for u in found.users
+        ],
+        "hours": node_hours,
+        "duration": format_duration,
+        "clock": _clock,
+        "endings_of": {ending: told for ending, (told, _) in _ENDINGS.items()},
+        "study": None,
+    }
+    return templates().get_template("report.html").render(known)
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _row(case: ReportCase) -> tuple[str, ...]:
+    saved = case.saved_node_s
+    return (
+        case.display_id,
+        case.user,
+        str(case.num_nodes),
+        _ENDINGS[case.ending][1],
+        _minute(case.expected_start),
+        "-" if case.started_at is None else _minute(case.started_at),
+        _sooner(case),
+        _lost(case),
+        "not compared" if saved is None else f"{'-' * (saved < 0)}{node_hours(abs(saved))}",
+    )
+
+
+def _clock(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _minute(at: datetime) -> str:
+    return at.strftime("%m-%d %H:%M")
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    first: datetime
+    last: datetime
+
+    @classmethod
+    def of(cls, case: ReportCase, waited: datetime) -> Self:
+        """All that happened in the case, and some room on both sides."""
+        ends = [each.left_at for each in case.jobs if each.left_at is not None]
+        last = max(case.deadline, case.expected_start, waited, *ends)
+        first = min(case.submitted_at, case.planned_at)
+        span = timedelta(seconds=max(60.0, (last - first).total_seconds()))
+        return cls(first - span * 0.25, last + span * 0.15)
+
+    @property
+    def ticks(self) -> tuple[Mark, ...]:
+        times = [self.first + (self.last - self.first) * share for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+        return tuple(Mark(self.x(at), "tick", at.strftime("%H:%M:%S")) for at in times)
+
+    def x(self, at: datetime) -> float:
+        share = (at - self.first) / (self.last - self.first)
+        return round(_LEFT + _WIDTH * min(1.0, max(0.0, share)), 1)
+
+    def bar(self, y: int, begin: datetime, end: datetime, kind: str, title: str, label: str) -> Bar:
+        return Bar(self.x(begin), y, max(1.0, self.x(end) - self.x(begin)), kind, title, label)
+
+
+def picture(case: ReportCase, until: datetime) -> Picture:
+    waited = case.started_at or case.gone_at or until
+    axis, groups = _Axis.of(case, waited), _alike(case)
+    rows = groups[:_MOST_ROWS]
+    places = {name: _TOP + at * _ROW for at, name in enumerate((_BY_PLAN, _IN_FACT, *(row.name for row in rows)))}
+    bars = _waits(case, places[_BY_PLAN], axis, case.expected_start, case.expected_start)
+    bars += _waits(case, places[_IN_FACT], axis, waited, case.started_at)
+    for group in rows:
+        bars += _happens(case, group, places[group.name], axis)
+    times = {
+        "planned": (case.expected_start, "start by the plan"),
+        "deadline": (case.deadline, "deadline"),
+        "started": (case.started_at, "real start"),
+    }
+    marks = tuple(Mark(axis.x(at), kind, label) for kind, (at, label) in times.items() if at is not None)
+    bottom = _TOP + len(places) * _ROW
+    paying = sum(1 for each in case.jobs if each.pays)
+    did = "left" if case.acted else "would have left"
+    return Picture(
+        title=f"Nodes of the plan for urgent job {case.display_id}",
+        about=f"{count(paying, 'job')} {did}. Start by the plan {_clock(case.expected_start)}, deadline "
+        f"{_clock(case.deadline)}, real start {'none' if case.started_at is None else _clock(case.started_at)}.",
+        bottom=bottom,
+        height=bottom + 40 + 16 * len(marks),
+        nodes=tuple((place, name) for name, place in places.items()),
+        bars=tuple(bars),
+        marks=marks,
+        ticks=axis.ticks,
+        left_out=sum(len(group.nodes) for group in groups[_MOST_ROWS:]),
+        groups=any(len(group.nodes) > 1 for group in rows),
+    )
+
+
+def _alike(case: ReportCase) -> list[_Group]:
+    """The nodes of the plan and of the jobs that leave, grouped by what happens on them, in the jobs' order."""
+    jobs_on: dict[str, list[int]] = {}
+    for number, job in enumerate(case.jobs):
+        for name in expand(job.nodes) if job.nodes else ():
+            jobs_on.setdefault(name, []).append(number)
+    placement = dict.fromkeys(expand(case.nodes)) if case.nodes else {}
+    alike: dict[tuple[tuple[int, ...], bool], list[str]] = {}
+    for name in placement | dict.fromkeys(jobs_on):
+        alike.setdefault((tuple(jobs_on.get(name, ())), name in placement), []).append(name)
+    return [_Group(names, [case.jobs[number] for number in on], inside) for (on, inside), names in alike.items()]
+
+
+def _waits(case: ReportCase, y: int, axis: _Axis, waited: datetime, started: datetime | None) -> list[Bar]:
+    """From submission to the end of the wait; then, where it started, to the end of the picture."""
+    begun, name = max(axis.first, case.submitted_at), f"urgent job {case.display_id}"
+    until = f"{name} waits from {_clock(begun)} to {_clock(waited)}"
+    found = [axis.bar(y, begun, waited, "waits", until, "waits")]
+    if started is not None:
+        found.append(axis.bar(y, started, axis.last, "urgent", f"{name} runs from {_clock(started)}", "runs"))
+    return found
+
+
+def _happens(case: ReportCase, group: _Group, y: int, axis: _Axis) -> list[Bar]:
+    """On these nodes: jobs leave, and the urgent job runs."""
+    found = []
+    for job in group.jobs:
+        left = "still there" if job.left_at is None else f"left {_clock(job.left_at)}"
+        told = f"job {job.display_id} of {job.user}, {job.action.shown}, {left}"
+        begin, end = job.started_at or axis.first, job.left_at or axis.last
+        found.append(axis.bar(y, begin, end, "leaves" if job.pays else "ends", told, job.display_id))
+    if case.started_at is not None and case.acted and case.ending is not Ending.CALLED_OFF and group.placement:
+        told = f"urgent job {case.display_id}, started {_clock(case.started_at)}"
+        found.append(axis.bar(y, case.started_at, axis.last, "urgent", told, case.display_id))
+    return found

@@ -6,9 +6,9 @@ the last line counts. Options that are not looked at are named, so that no one t
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -46,38 +46,28 @@ class Given:
     value: str | None = None
 
 
-@dataclass(slots=True)
-class Asked:
-    """What the options ask for together; ``passed_over`` are options that are not looked at, in their order."""
-
-    known: dict[str, Any] = field(default_factory=dict)
-    passed_over: list[str] = field(default_factory=list)
-
-
 def question(script: str, name: str, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The body of a what-if question, and the options that it does not tell; a plan depends on those of ``MATTERS``.
-
-    Raises ``RequestError``: one line with the place of what is wrong.
-    """
-    asked = Asked()
+    """The body of a what-if question, and the options that it does not tell. Raises ``RequestError``."""
+    known: dict[str, Any] = {}
+    passed_over: dict[str, None] = {}
     for given in (*_in_script(script, name), *_options(list(arguments), "argument")):
-        read = _READERS.get(given.name)
-        if read is None:
-            shown = given.name if given.name.startswith("-") else f"--{given.name[:40]}"
-            if shown not in asked.passed_over:
-                asked.passed_over.append(shown)
+        if given.name not in _READERS:
+            passed_over[given.name if given.name.startswith("-") else f"--{given.name[:40]}"] = None
             continue
+        key, read = _READERS[given.name]
         try:
-            read(given.value or "", asked.known)
+            known[key] = read(given.value or "")
         except (ValueError, FieldError) as error:
             shown = f"--{given.name}={given.value}" if given.value else f"--{given.name}"
             raise RequestError(f"{given.where}: {shown[:80]}: {error}") from None
-    body = _body(asked.known)
-    if body.get("nodes") != 1 and asked.known.keys() & {"gpus_in_all", "gpus_per_task"}:
+        if given.name == "mem" and not known[key]:  # all that a node has
+            known["exclusive"] = True
+    body = _body(known)
+    if body.get("nodes") != 1 and known.keys() & {"gpus_in_all", "gpus_per_task"}:
         raise RequestError(
             "GPUs per job or per task on several nodes: Slurm decides how many that is on each; use --gpus-per-node"
         )
-    return body, asked.passed_over
+    return body, list(passed_over)
 
 
 def _in_script(script: str, name: str) -> Iterator[Given]:
@@ -103,23 +93,16 @@ def _options(words: list[str], where: str) -> Iterator[Given]:
     for word in rest:
         if word.startswith("--") and len(word) > 2:
             name, equals, value = word[2:].partition("=")
-            if not equals and name not in _ALONE:
-                value = _next(rest, word, where)
-            yield Given(where, name, value or None)
+            alone = bool(equals) or name in _ALONE
         elif word.startswith("-") and len(word) > 1:
             name, value = _SHORT.get(word[1], word[:2]), word[2:].removeprefix("=")
-            if not value and name not in _ALONE:
-                value = _next(rest, word, where)
-            yield Given(where, name, value or None)
+            alone = bool(value) or name in _ALONE
         else:
             raise RequestError(f"{where}: {word[:60]!r}: options begin with -; name the script by --script")
-
-
-def _next(rest: Iterator[str], word: str, where: str) -> str:
-    value = next(rest, None)
-    if value is None:
-        raise RequestError(f"{where}: {word[:60]}: a value is missing")
-    return value
+        given = value if alone else next(rest, None)
+        if given is None:
+            raise RequestError(f"{where}: {word[:60]}: a value is missing")
+        yield Given(where, name, given or None)
 
 
 def _body(known: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,30 +155,25 @@ def _mib(value: str) -> int:
     return ceil(int(match[1]) * _MIB[match[2]])
 
 
-def _gpus(value: str) -> dict[str, int]:
+def _gpus(value: str) -> Counter[str]:
     """``4``, ``a100:4``, ``a100:2,v100:2``."""
-    found: dict[str, int] = {}
+    found: Counter[str] = Counter()
     for item in value.split(","):
         kind, colon, count = item.rpartition(":")
         if not colon and not item.isdecimal():
             kind, count = item, "1"
-        found[kind] = found.get(kind, 0) + _count(count)
+        found[kind] += _count(count)
     return found
 
 
-def _gres(value: str) -> dict[str, int]:
-    found: dict[str, int] = {}
+def _gres(value: str) -> Counter[str]:
+    found: Counter[str] = Counter()
     for item in value.split(","):
         name, _, rest = item.partition(":")
         if name.removeprefix("gres/") != "gpu":
             raise ValueError("of generic resources only GPUs can be planned for")
-        for kind, count in _gpus(rest or "1").items():
-            found[kind] = found.get(kind, 0) + count
+        found += _gpus(rest or "1")
     return found
-
-
-def _set(key: str, read: Callable[[str], Any], value: str, known: dict[str, Any]) -> None:
-    known[key] = read(value)
 
 
 def _name(value: str) -> str:
@@ -204,54 +182,43 @@ def _name(value: str) -> str:
     return value
 
 
-def _partition(value: str, known: dict[str, Any]) -> None:
+def _partition(value: str) -> str:
     if "," in value:
         raise ValueError("a plan is made for one partition: name one with --partition as an argument")
-    known["partition"] = _name(value)
+    return _name(value)
 
 
-def _exclusive(value: str, known: dict[str, Any]) -> None:
-    known["exclusive"] = not value  # =user and =mcs share nodes
+def _refused(why: str) -> tuple[str, Callable[[str], Any]]:
+    def refuse(_: str) -> None:
+        raise ValueError(why)
+
+    return "", refuse
 
 
-def _memory(value: str, known: dict[str, Any]) -> None:
-    known["memory_mib"] = _mib(value)
-    if not known["memory_mib"]:  # all that a node has
-        known["exclusive"] = True
-
-
-def _time(value: str, _: dict[str, Any]) -> None:
-    """It changes no plan, but sbatch would refuse a wrong one."""
-    slurm_duration_s(_name(value), "it")
-
-
-def _refused(why: str, _value: str, _known: dict[str, Any]) -> None:
-    raise ValueError(why)
-
-
-_READERS: dict[str, Callable[[str, dict[str, Any]], None]] = {
-    "nodes": partial(_set, "nodes", _count),
-    "ntasks": partial(_set, "tasks", _count),
-    "ntasks-per-node": partial(_set, "ntasks_per_node", _count),
-    "cpus-per-task": partial(_set, "cpus_per_task", _count),
-    "mem": _memory,
-    "mem-per-cpu": partial(_set, "mib_per_cpu", _mib),
-    "gres": partial(_set, "gpus", _gres),
-    "gpus-per-node": partial(_set, "gpus", _gpus),
-    "gpus": partial(_set, "gpus_in_all", _gpus),
-    "gpus-per-task": partial(_set, "gpus_per_task", _gpus),
-    "time": _time,
-    "partition": _partition,
-    "qos": partial(_set, "qos", _name),
-    "account": partial(_set, "account", _name),
-    "constraint": partial(_set, "constraint", _name),
-    "job-name": partial(_set, "job_name", _name),
-    "comment": partial(_set, "comment", str),
-    "exclusive": _exclusive,
-    "licenses": partial(_refused, "it is not known whether enough licenses become free: the job is left to Slurm"),
-    "reservation": partial(_refused, "the placement is a reservation too: the job is left to Slurm"),
-    "dependency": partial(_refused, _WAITS),
-    "begin": partial(_refused, _WAITS),
-    "hold": partial(_refused, _WAITS),
-    "array": partial(_refused, f"an array of tasks: {_PLANNED_SINGLY}"),
+# Of every option that is looked at: the name of what it asks for, and how its value is read.
+_READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "nodes": ("nodes", _count),
+    "ntasks": ("tasks", _count),
+    "ntasks-per-node": ("ntasks_per_node", _count),
+    "cpus-per-task": ("cpus_per_task", _count),
+    "mem": ("memory_mib", _mib),
+    "mem-per-cpu": ("mib_per_cpu", _mib),
+    "gres": ("gpus", _gres),
+    "gpus-per-node": ("gpus", _gpus),
+    "gpus": ("gpus_in_all", _gpus),
+    "gpus-per-task": ("gpus_per_task", _gpus),
+    "time": ("", lambda value: slurm_duration_s(_name(value), "it")),  # no plan depends on it, but sbatch refuses some
+    "partition": ("partition", _partition),
+    "qos": ("qos", _name),
+    "account": ("account", _name),
+    "constraint": ("constraint", _name),
+    "job-name": ("job_name", _name),
+    "comment": ("comment", str),
+    "exclusive": ("exclusive", lambda value: not value),  # =user and =mcs share nodes
+    "licenses": _refused("it is not known whether enough licenses become free: the job is left to Slurm"),
+    "reservation": _refused("the placement is a reservation too: the job is left to Slurm"),
+    "dependency": _refused(_WAITS),
+    "begin": _refused(_WAITS),
+    "hold": _refused(_WAITS),
+    "array": _refused(f"an array of tasks: {_PLANNED_SINGLY}"),
 }

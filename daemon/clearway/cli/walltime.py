@@ -14,18 +14,17 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
+from clearway.bootstrap import open_store
 from clearway.cli import options, render
-from clearway.cli.options import BAD_INPUT, DEFAULT_CONFIG, Output, OutputOption, commands, errors, with_options
+from clearway.cli.options import BAD_INPUT, DEFAULT_CONFIG, CommandGroup, Output, OutputOption, errors
 from clearway.config.configuration import load_config
-from clearway.estimates.run_times import RunKey
+from clearway.estimates.history import RunKey
 from clearway.model.durations import format_duration
 from clearway.model.errors import WalltimeError
 from clearway.slurm.parse import elapsed_times
 from clearway.slurm.process import Commands
-from clearway.walltime.distributions import Discrete, Distribution, Floats, checked_samples, empirical, parse
-from clearway.walltime.fit import best_fit
-from clearway.walltime.model import Costs, SequencePlan
-from clearway.walltime.request_sequence import Strategy, chunks, plan
+from clearway.walltime.distributions import Discrete, Distribution, Floats, checked_samples, empirical, fits, parse
+from clearway.walltime.request_sequence import Costs, SequencePlan, Strategy, chunks, plan
 
 _MOST_BYTES = 64 * 2**20
 _SACCT_TIMEOUT_S = 120.0
@@ -33,10 +32,7 @@ _DAYS = 90
 
 
 def read_distribution(specification: str, unit_s: float, config: Path) -> tuple[Floats | None, Distribution]:
-    """What --distribution says, in seconds; and the samples if it is made of them.
-
-    Raises ``ClearwayError``: nothing can be planned for it.
-    """
+    """What --distribution says, in seconds; and the samples if it is made of them. Raises ``ClearwayError``."""
     kind, _, rest = specification.partition(":")
     if kind == "samples":
         samples = read_samples(Path(rest)) * unit_s
@@ -48,10 +44,7 @@ def read_distribution(specification: str, unit_s: float, config: Path) -> tuple[
 
 
 def read_samples(file: Path) -> Floats:
-    """One time a line; empty lines and what follows ``#`` do not count.
-
-    Raises ``WalltimeError``: the file cannot be read, or a line is no execution time.
-    """
+    """One time a line; empty lines and what follows ``#`` do not count. Raises ``WalltimeError``."""
     try:
         if file.stat().st_size > _MOST_BYTES:
             raise WalltimeError(f"{file} is larger than {_MOST_BYTES // 2**20} MiB")
@@ -62,15 +55,13 @@ def read_samples(file: Path) -> Floats:
         raise WalltimeError(f"{file} is not a text file") from None
     values: list[float] = []
     for number, line in enumerate(text.splitlines(), 1):
-        if not (entry := line.partition("#")[0].strip()):
-            continue
-        try:
-            value = float(entry)
-        except ValueError:
-            raise WalltimeError(f"{file}, line {number}: {entry!r:.40} is not a number") from None
-        if not 0 <= value < float("inf"):
-            raise WalltimeError(f"{file}, line {number}: {entry:.40} is no execution time")
-        values.append(value)
+        if entry := line.partition("#")[0].strip():
+            try:
+                values.append(float(entry))
+            except ValueError:
+                raise WalltimeError(f"{file}, line {number}: {entry!r:.40} is not a number") from None
+            if not 0 <= values[-1] < float("inf"):
+                raise WalltimeError(f"{file}, line {number}: {entry:.40} is no execution time")
     return _checked(str(file), values)
 
 
@@ -89,19 +80,20 @@ def _from_sacct(rest: str) -> list[float]:
     command = elapsed_times.command(asked["user"], asked["name"], int(days))
     found = elapsed_times.read(Commands(timeout_s=_SACCT_TIMEOUT_S).run(command))
     if not found:
-        asked_for = f"no job {asked['name']!r} of user {asked['user']!r}"
-        raise WalltimeError(f"sacct: {asked_for} has completed in the last {days} days")
+        raise WalltimeError(f"sacct: {_no_job(asked)} has completed in the last {days} days")
     return found
 
 
-def _from_history(rest: str, config: Path) -> list[float]:
-    from clearway.bootstrap import open_store  # noqa: PLC0415 - the other sources need no database
+def _no_job(asked: dict[str, str]) -> str:
+    return f"no job {asked['name']!r} of user {asked['user']!r}"
 
+
+def _from_history(rest: str, config: Path) -> list[float]:
     asked = _asked("history", rest)
     with closing(open_store(load_config(config))) as store:
         records = store.runs_of(RunKey(asked["user"], asked["name"]))
     if not records:
-        raise WalltimeError(f"history: no job {asked['name']!r} of user {asked['user']!r} has been seen to end")
+        raise WalltimeError(f"history: {_no_job(asked)} has been seen to end")
     return [each.run_s for each in records]
 
 
@@ -110,19 +102,16 @@ def _asked(kind: str, rest: str, optional: str = "") -> dict[str, str]:
     pairs = [part.partition("=") for part in rest.split(",")]
     found = {key.strip(): value for key, _, value in pairs}
     wanted = {"user", "name"}
-    complete = wanted <= set(found) <= wanted | {optional} and len(found) == len(pairs) and all(found.values())
-    if not complete:
+    if not (wanted <= set(found) <= wanted | {optional} and len(found) == len(pairs) and all(found.values())):
         more = f"[,{optional}=N]" if optional else ""
         raise WalltimeError(f"write {kind}:user=USER,name=NAME{more}, not {kind}:{rest:.80}")
     return found
 
 
-walltime_app = commands("How long to ask for: walltime requests for jobs of unknown length.")
+walltime_app = CommandGroup("How long to ask for: walltime requests for jobs of unknown length.")
 
-MOST_CHUNKS = 200_000
-"""More take hundreds of MiB; a larger epsilon or fewer --chunks is the way out."""
-LONGEST_S = 300.0
-"""This many steps usually take seconds. The time may grow with their square: the command gives up after this."""
+MOST_CHUNKS = 200_000  # more take hundreds of MiB; a larger epsilon or fewer --chunks is the way out
+LONGEST_S = 300.0  # the steps usually take seconds, but the time may grow with their square: then it gives up
 _BAR = 40
 _SHORT_BAR = 24  # beside the other columns on a terminal of 80
 _PLOT_ROWS = 20
@@ -135,7 +124,7 @@ class Unit(StrEnum):
 
     @property
     def seconds(self) -> float:
-        return {"h": 3_600.0, "m": 60.0, "s": 1.0}[self.value]
+        return {Unit.HOURS: 3_600.0, Unit.MINUTES: 60.0, Unit.SECONDS: 1.0}[self]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,10 +167,7 @@ class SequenceOptions:
         return Costs(self.checkpoint_s, self.restart_s, self.alpha, self.beta, self.gamma)
 
     def plan(self, times: Distribution, costs: Costs) -> SequencePlan:
-        """The plan, small enough for an interactive command.
-
-        Raises ``WalltimeError``: see ``request_sequence.plan``; or it is too large.
-        """
+        """The plan, small enough for an interactive command. Raises ``WalltimeError``."""
         if isinstance(times, Discrete) and not self.strategy.periodic:
             steps = len(times.values)
         elif self.chunk_count is None and self.strategy.periodic:
@@ -200,7 +186,6 @@ class SequenceOptions:
 
 
 @walltime_app.command("plan")
-@with_options
 def plan_requests(asked: SequenceOptions, output: OutputOption = Output.TABLE) -> None:
     """The sequence of walltime requests, and of checkpoints, of least expected cost."""
     with errors(BAD_INPUT, "walltime plan: "):
@@ -233,18 +218,12 @@ def show(planned: SequencePlan, times: Distribution, samples: Floats | None, uni
         f"the longest job takes {format_duration(times.high)}, {longest:.1f} times the expected cost",
     ]
     if samples is not None:
-        notes += [
-            "planned for these samples as they are: a job longer than all of them is not covered",
-            _verdict(samples / unit_s),
-        ]
-    render.console().print(Group(rows, _plot(times, ends), *(Text(render.visible(note)) for note in notes)))
-
-
-def _verdict(samples: Floats) -> str:
-    try:
-        return best_fit(samples).verdict
-    except WalltimeError as error:
-        return f"no fit: {error}"
+        notes.append("planned for these samples as they are: a job longer than all of them is not covered")
+        try:
+            notes.append(fits(samples / unit_s)[0].verdict)
+        except WalltimeError as error:
+            notes.append(f"no fit: {error}")
+    render.console().print(render.page([rows, _plot(times, ends), *notes]))
 
 
 def _plot(times: Distribution, ends: Floats) -> Group:
@@ -262,7 +241,6 @@ def _plot(times: Distribution, ends: Floats) -> Group:
     return Group(*lines)
 
 
-@options.with_options
 def advice(
     name: Annotated[str, typer.Option(help="The application as the job calls it, else the job's name.")],
     user: Annotated[str | None, typer.Option(help="User of the jobs; default: you.")] = None,

@@ -1,7 +1,6 @@
 """``clearway walltime submit`` and ``status``: a plan carried out as one Slurm job, and the state of such jobs.
 
-It needs Slurm and the launcher on the nodes, and no daemon. The folder of a chain belongs to its user; the job's
-launcher writes to it, so it must lie where the nodes can write too (a home directory usually does).
+It needs Slurm and the launcher on the nodes, which writes to the chain's folder, and no daemon.
 """
 
 import getpass
@@ -19,22 +18,13 @@ from typing import Annotated
 import typer
 
 from clearway.cli import render
-from clearway.cli.options import BAD_INPUT, FAILED, Output, OutputOption, complain, errors, with_options
+from clearway.cli.options import BAD_INPUT, FAILED, Output, OutputOption, complain, errors
 from clearway.cli.walltime import SequenceOptions, read_distribution
 from clearway.model.durations import format_duration
 from clearway.model.errors import SlurmError, WalltimeError
 from clearway.slurm.process import Commands
-from clearway.walltime.chain import (
-    ChainState,
-    SlurmView,
-    first_state,
-    limit_minutes,
-    parse_queue,
-    parse_state,
-    plan_text,
-    standing,
-)
-from clearway.walltime.model import Costs, SequencePlan
+from clearway.walltime import chain
+from clearway.walltime.request_sequence import Costs, SequencePlan
 
 DEFAULT_CHAINS = Path("~/.clearway/chains")
 _OURS = re.compile(r"(--time|--array|--no-requeue|--open-mode)(=|$)|-[ta]")
@@ -45,7 +35,6 @@ ChainsOption = Annotated[
 ]
 
 
-@with_options
 def submit(
     sbatch: Annotated[list[str], typer.Argument(help="Arguments of sbatch, after --: its options and the script.")],
     asked: SequenceOptions,
@@ -74,10 +63,10 @@ def status(
     for folder in folders:
         job = _text(folder / "job")
         count = len(_text(folder / "plan").splitlines())
-        state: ChainState | None = None
+        state: chain.ChainState | None = None
         try:
-            state = parse_state(_text(folder / "state"))
-            said = standing(state, None if queue is None else queue.get(job), asked=queue is not None)
+            state = chain.parse_state(_text(folder / "state"))
+            said = chain.standing(state, None if queue is None else queue.get(job), asked=queue is not None)
         except WalltimeError as error:
             said = f"damaged: {error}"
         if forget and state is not None and state.stage.over:
@@ -89,15 +78,24 @@ def status(
         rows.append(row)
     if output is Output.JSON:
         render.print_json(rows)
+    elif rows:
+        render.console().print(render.listing(rows, _COLUMNS))
     else:
-        _show(rows, where)
+        print(f"no chains in {render.visible(str(where))}")
+
+
+_COLUMNS: render.Columns = {
+    "chain": lambda row: row["chain"],
+    ">job": lambda row: row["job_id"] or "-",
+    "state": lambda row: row["state"],
+    ">request": lambda row: "-" if row["request"] is None else f"{row['request']} of {row['requests']}",
+    ">asks for": lambda row: "-" if row["asked_s"] is None else format_duration(row["asked_s"]),
+    ">work saved": lambda row: "-" if row["saved_s"] is None else format_duration(row["saved_s"]),
+}
 
 
 def _check_arguments(sbatch: Sequence[str]) -> None:
-    """Refuse arguments that a chain sets itself, and arrays.
-
-    Raises ``WalltimeError``: with the argument, and where it stands.
-    """
+    """Raises ``WalltimeError``: an argument that a chain sets itself, or an array, and where it stands."""
     for argument in sbatch:
         if _OURS.match(argument):
             raise WalltimeError(f"{argument}: a chain sets its own time limits, requeues, and is no array")
@@ -126,20 +124,20 @@ def _check_export(argument: str, where: str) -> None:
 
 
 def _make_folder(chains: Path, planned: SequencePlan, costs: Costs, sbatch: Sequence[str]) -> Path:
-    plan = plan_text(planned.sequence)
+    plan = chain.plan_text(planned.sequence)
     stem = next((path.stem for path in _files(sbatch)), "job")
     try:
         chains.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=re.sub(r"[^A-Za-z0-9._+-]", "_", stem)[:40] + "-", dir=chains)).resolve()
         (folder / "plan").write_text(plan)
-        (folder / "state").write_text(first_state(planned.sequence, costs))
+        (folder / "state").write_text(chain.first_state(planned.sequence, costs))
     except OSError as error:
         raise WalltimeError(f"{chains}: {error.strerror}") from None
     return folder
 
 
 def _submit(folder: Path, planned: SequencePlan, sbatch: Sequence[str]) -> None:
-    minutes = limit_minutes(planned.sequence[0].request_s)
+    minutes = chain.limit_minutes(planned.sequence[0].request_s)
     command = ["sbatch", "--parsable", "--requeue", "--open-mode=append", f"--time={minutes}", *sbatch]
     try:
         done = subprocess.run(  # noqa: S603 - the user's own arguments, no shell
@@ -161,18 +159,15 @@ def _submit(folder: Path, planned: SequencePlan, sbatch: Sequence[str]) -> None:
         shutil.rmtree(folder)  # sbatch has said why
         raise typer.Exit(done.returncode or FAILED)
     (folder / "job").write_text(f"{job}\n")
-    requests = len(planned.sequence)
-    print(
-        f"job {job}: the first of {requests} request{'s' * (requests != 1)}, "
-        f"{format_duration(planned.sequence[0].request_s)}; chain {render.visible(folder.name)}"
-    )
+    first = f"the first of {render.counted(len(planned.sequence), 'request')}"
+    print(f"job {job}: {first}, {format_duration(planned.sequence[0].request_s)}; chain {render.visible(folder.name)}")
 
 
-def _queue() -> dict[str, SlurmView] | None:
+def _queue() -> dict[str, chain.SlurmView] | None:
     """What Slurm says of all jobs of this user; None, with the reason on standard error, when it does not answer."""
     user = f"--user={getpass.getuser()}"
     try:
-        return parse_queue(Commands().run(["squeue", "--noheader", "--states=all", user, "--format=%A|%T|%r"]))
+        return chain.parse_queue(Commands().run(["squeue", "--noheader", "--states=all", user, "--format=%A|%T|%r"]))
     except SlurmError as error:
         complain(f"Slurm does not say where the jobs are: {error}")
         return None
@@ -183,22 +178,3 @@ def _text(file: Path) -> str:
         return file.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
-
-
-def _show(rows: Sequence[dict[str, object]], where: Path) -> None:
-    if not rows:
-        print(f"no chains in {render.visible(str(where))}")
-        return
-    columns: render.Columns = {
-        "chain": lambda row: row["chain"],
-        ">job": lambda row: row["job_id"] or "-",
-        "state": lambda row: row["state"],
-        ">request": lambda row: "-" if row["request"] is None else f"{row['request']} of {row['requests']}",
-        ">asks for": lambda row: _duration(row["asked_s"]),
-        ">work saved": lambda row: _duration(row["saved_s"]),
-    }
-    render.console().print(render.listing(rows, columns))
-
-
-def _duration(seconds: object) -> str:
-    return format_duration(seconds) if isinstance(seconds, float) else "-"

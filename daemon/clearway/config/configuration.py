@@ -10,11 +10,8 @@ from typing import Literal, Self
 
 from pydantic import ValidationError, field_validator, model_validator
 
-from clearway.config.access import AccessConfig, ApiConfig, ClientConfig, SlurmConfig
-from clearway.config.budget import BudgetConfig
-from clearway.config.fields import Count, Finite, Names, Period, Positive, Weight, printable, told
-from clearway.config.fields import Section as _Section
-from clearway.config.fields import key as _key
+from clearway.config.access import AccessConfig, ApiConfig, BudgetConfig, ClientConfig, SlurmConfig
+from clearway.config.fields import Count, Finite, Names, Period, Positive, Section, Weight, key, printable, told
 from clearway.config.notify import NotifyConfig
 from clearway.model.durations import Duration
 from clearway.model.errors import ConfigError
@@ -26,68 +23,68 @@ class Mode(StrEnum):
     AUTOMATIC = "automatic"
 
 
-class DaemonConfig(_Section):
-    mode: Mode = _key(
+class DaemonConfig(Section):
+    mode: Mode = key(
         Mode.OBSERVE, "observe: plan and record only. approve: an operator confirms each eviction. automatic: act."
     )
-    poll_interval: Period = _key(2.0, "time between two cycles while no eviction is under way")
-    active_interval: Period = _key(0.5, "time between two cycles while an eviction is under way")
-    stale_after: Period = _key(60.0, "/liveness answers 503 when no cycle has succeeded for longer than this")
-    lease: Period = _key(
+    poll_interval: Period = key(2.0, "time between two cycles while no eviction is under way")
+    active_interval: Period = key(0.5, "time between two cycles while an eviction is under way")
+    stale_after: Period = key(60.0, "/liveness answers 503 when no cycle has succeeded for longer than this")
+    lease: Period = key(
         10.0,
         "how long the right to act lasts after its last renewal; then another daemon with the same database may take "
         "over. Half of it is the time limit of each command that changes Slurm. After a takeover from a daemon that "
         "did not stop in order, the new one only watches for the same half",
     )
-    snapshot_limit: Period = _key(
+    snapshot_limit: Period = key(
         30.0, "no command is given to Slurm in a cycle whose view of the cluster is older than this"
     )
-    keep_history: Duration = _key(
+    keep_history: Duration = key(
         365 * 86_400.0, "finished evictions older than this are deleted; 0: as soon as they are finished"
     )
-    keep_superseded: Duration = _key(
+    keep_superseded: Duration = key(
         600.0, "proposals that were put aside are deleted when this has passed; 0: as soon as they are put aside"
     )
-    database_limit_mib: Count = _key(
+    database_limit_mib: Count = key(
         10_000,
         "size that the database may grow to, MiB. Above it Clearway stores no proposals in observe mode and deletes "
         "those that were put aside at once; evictions that are carried out are stored all the same",
     )
-    halt_file: Path | None = _key(
+    halt_file: Path | None = key(
         Path("/var/lib/clearway/halt"),
         "while this file exists, Clearway gives Slurm no command (as after clearway halt); None: no such file",
     )
-    wake_file: Path | None = _key(
+    wake_file: Path | None = key(
         None,
         "a change of this file ends the pause between two cycles, so that an urgent job is seen at once; "
         "job_submit.lua writes to it; None: no such file",
     )
-    log_format: Literal["json", "text"] = _key("text", "one line a cycle, as text or as JSON")
+    log_format: Literal["json", "text"] = key("text", "one line a cycle, as text or as JSON")
 
 
-class StoreConfig(_Section):
-    url: str = _key(
+class StoreConfig(Section):
+    url: str = key(
         "sqlite:////var/lib/clearway/clearway.sqlite", "SQLAlchemy URL: sqlite:///PATH, postgresql://..., mariadb://..."
     )
 
 
-class PreemptorRule(_Section):
+class PreemptorRule(Section):
     """Which pending jobs are preemptors. All given conditions must hold; one of the first four must be given."""
 
-    name: str = _key("", "name of this rule in plans and logs")
-    partition: Names = _key((), "partitions")
-    qos: Names = _key((), "qualities of service")
-    account: Names = _key((), "accounts")
-    user: Names = _key((), "user names")
-    job_name: Names = _key((), "job names; * and ? are wildcards")
-    comment: bool = _key(False, "the job's Comment must hold clearway:max_delay=...")
-    max_delay: Duration = _key(600.0, "how long such a job may wait; the job's own clearway:max_delay=... is preferred")
-    max_late: Duration = _key(
+    name: str = key("", "name of this rule in plans and logs")
+    partition: Names = key((), "partitions")
+    qos: Names = key((), "qualities of service")
+    account: Names = key((), "accounts")
+    user: Names = key((), "user names")
+    job_name: Names = key((), "job names; * and ? are wildcards")
+    comment: bool = key(False, "the job's Comment must hold clearway:max_delay=...")
+    max_delay: Duration = key(600.0, "how long such a job may wait; the job's own clearway:max_delay=... is preferred")
+    max_late: Duration = key(
         0.0,
         "where no plan is in time, nodes are freed at the soonest moment after the deadline, if that is at most this "
         "late; 0: such a job is left to Slurm",
     )
-    max_kill_loss: Duration | None = _key(
+    max_kill_loss: Duration | None = key(
         None,
         "jobs are requeued without a checkpoint for it only where their last one, or their start, was at most this "
         "long ago; 0: none is; None: as candidates.allow_kill says",
@@ -103,214 +100,212 @@ class PreemptorRule(_Section):
         return self
 
 
-class CandidatesConfig(_Section):
+class CandidatesConfig(Section):
     """Which running jobs may be preempted, and how."""
 
-    partitions: Names = _key((), "only jobs in these partitions may be preempted; empty: jobs in any partition")
-    protected_partitions: Names = _key((), "jobs in these partitions are never preempted")
-    protected_qos: Names = _key((), "jobs with these QoS are never preempted")
-    protected_accounts: Names = _key((), "jobs of these accounts are never preempted")
-    protected_users: Names = _key((), "jobs of these users are never preempted")
-    min_runtime: Duration = _key(
+    partitions: Names = key((), "only jobs in these partitions may be preempted; empty: jobs in any partition")
+    protected_partitions: Names = key((), "jobs in these partitions are never preempted")
+    protected_qos: Names = key((), "jobs with these QoS are never preempted")
+    protected_accounts: Names = key((), "jobs of these accounts are never preempted")
+    protected_users: Names = key((), "jobs of these users are never preempted")
+    min_runtime: Duration = key(
         60.0, "jobs that have run for less than this are never preempted; doubled by each preemption; 0: none"
     )
-    spare_before_end: Duration = _key(
-        0.0, "jobs whose time limit ends within this are never preempted; 0: no such rule"
-    )
-    max_preemptions: int = _key(3, "maximum number of preemptions of one job; 0: no job is preempted", ge=0)
-    allow_kill: bool = _key(True, "whether jobs may be requeued without a checkpoint, which loses work")
-    allow_cancel: bool = _key(False, "whether jobs that cannot be requeued may be cancelled for good")
-    allow_suspend: bool = _key(
+    spare_before_end: Duration = key(0.0, "jobs whose time limit ends within this are never preempted; 0: no such rule")
+    max_preemptions: int = key(3, "maximum number of preemptions of one job; 0: no job is preempted", ge=0)
+    allow_kill: bool = key(True, "whether jobs may be requeued without a checkpoint, which loses work")
+    allow_cancel: bool = key(False, "whether jobs that cannot be requeued may be cancelled for good")
+    allow_suspend: bool = key(
         False, "whether jobs may be suspended, on nodes with enough memory for the urgent job as well"
     )
 
 
-class CostsConfig(_Section):
+class CostsConfig(Section):
     """The CoSim paper, equation (1): time to checkpoint = max(total size / Ba, largest node's size / Bc)."""
 
-    file_system_mib_s: Positive = _key(10_000.0, "Ba, aggregate write bandwidth of the file system, MiB/s")
-    node_mib_s: Positive = _key(1_000.0, "Bc, write bandwidth of one node, MiB/s")
-    app_memory_fraction: float = _key(
+    file_system_mib_s: Positive = key(10_000.0, "Ba, aggregate write bandwidth of the file system, MiB/s")
+    node_mib_s: Positive = key(1_000.0, "Bc, write bandwidth of one node, MiB/s")
+    app_memory_fraction: float = key(
         0.4, "share of a job's memory that an application checkpoint holds, where its size is not known", gt=0, le=1
     )
-    checkpoint_overhead: Duration = _key(2.0, "time added to each checkpoint for signal, flush and answer; 0: none")
-    restart_weight: Weight = _key(
+    checkpoint_overhead: Duration = key(2.0, "time added to each checkpoint for signal, flush and answer; 0: none")
+    restart_weight: Weight = key(
         1.0,
         "weight of the restart time in the cost of a job's return, which is its nodes x (restart_weight x time to "
         "restart + queueing_weight x time in the queue). Of plans that lose the same work, the one with the lowest "
         "return cost is made. 0: not counted",
     )
-    queueing_weight: Weight = _key(1.0, "weight of the time in the queue, see restart_weight; 0: not counted")
+    queueing_weight: Weight = key(1.0, "weight of the time in the queue, see restart_weight; 0: not counted")
 
 
-class LearningConfig(_Section):
+class LearningConfig(Section):
     """How the next checkpoint of an application is predicted from its earlier ones under the same checkpointer."""
 
-    quantile: float = _key(
+    quantile: float = key(
         0.9,
         "the probability with which the next checkpoint of an application takes no longer than expected",
         gt=0,
         le=1,
     )
-    margin: Duration = _key(
+    margin: Duration = key(
         1.0, "time added to what is expected so. clearway calibration says how many checkpoints took no longer; 0: none"
     )
-    min_samples: Count = _key(
+    min_samples: Count = key(
         5, "with fewer checkpoints of a checkpointer, the model of [costs] counts for applications without any"
     )
-    failures: Count = _key(2, "failed or late checkpoints in a row after which an application is not asked any more")
-    forgive_after: Duration = _key(
+    failures: Count = key(2, "failed or late checkpoints in a row after which an application is not asked any more")
+    forgive_after: Duration = key(
         7 * 86_400.0, "such an application is asked again when its last failure is this old; 0: at once"
     )
 
 
-class PlanningConfig(_Section):
-    planner: str = _key("eviction-dp", "name of a registered planner")
-    steps: int = _key(
+class PlanningConfig(Section):
+    planner: str = key("eviction-dp", "name of a registered planner")
+    steps: int = key(
         3_600,
         "deadlines that are told apart. Where a delay has more seconds, durations are rounded up to as few seconds as "
         "that takes, and the plan says what that may cost at most",
         ge=1,
         le=3_600,
     )
-    time_per_cycle: Period = _key(
+    time_per_cycle: Period = key(
         1.0,
         "computing time for plans in one cycle. Urgent jobs that it does not suffice for have their turn in one of the "
         "next cycles, each user in turn. A single plan is never interrupted",
     )
-    end_confidence: float | None = _key(
+    end_confidence: float | None = key(
         None,
         "a running job is expected to end in time where earlier jobs of its user and name make that at least this "
         "likely; None: time limits alone count",
         gt=0.5,
         lt=1,
     )
-    checkpoints: Literal["serial", "shared"] = _key(
+    checkpoints: Literal["serial", "shared"] = key(
         "serial",
         "serial: checkpoints are written one after another, as in the CoSim paper. shared: all checkpoints of a plan "
         "are written at once, because small jobs do not fill the file system; each is in time however the bandwidth "
         "is shared, and execution.concurrent_checkpoints does not apply to them. Drains with a deadline share where "
         "they must. Several urgent jobs in one cycle, other drains and moves still write one after another",
     )
-    explanation_time: Duration = _key(
+    explanation_time: Duration = key(
         30.0,
         "computing time for explaining a plan, in the pauses between cycles; what is not found in time stays unknown; "
         "0: plans are not explained",
     )
 
 
-class ExecutionConfig(_Section):
-    kill_allowance: Duration = _key(
+class ExecutionConfig(Section):
+    kill_allowance: Duration = key(
         10.0,
         "time from requeue to empty nodes: Slurm's KillWait, epilog, and start of the preemptor. Where most jobs that "
         "left lately took longer, plans allow for that; 0: only for that",
     )
-    node_boot: Duration = _key(
+    node_boot: Duration = key(
         0.0,
         "time within which a node that power saving has switched off runs a job; at most Slurm's ResumeTimeout, which "
         "is often much longer; 0: ResumeTimeout",
     )
-    late_checkpoint: Literal["kill", "wait"] = _key(
+    late_checkpoint: Literal["kill", "wait"] = key(
         "wait",
         "a checkpoint that would be late. kill: the job is requeued without it. wait: the eviction is planned anew "
         "without the job, or the urgent job waits",
     )
-    concurrent_checkpoints: Count = _key(
+    concurrent_checkpoints: Count = key(
         1, "maximum checkpoints on the file system at a time, over all evictions under way"
     )
-    checkpoint_bandwidth_mib_s: float | None = _key(
+    checkpoint_bandwidth_mib_s: float | None = key(
         None,
         "maximum bandwidth that all checkpoints together may use, MiB/s; None: costs.file_system_mib_s",
         gt=0,
         allow_inf_nan=False,
     )
-    approval_time: Duration = _key(
+    approval_time: Duration = key(
         60.0, "approve mode: part of the delay that is left for an operator to confirm a plan; 0: none"
     )
-    placement_grace: Duration = _key(
+    placement_grace: Duration = key(
         900.0, "time from the deadline to the end of the placement (Slurm reservation) in any case; 0: none"
     )
-    retry_after: Duration = _key(
+    retry_after: Duration = key(
         5.0, "a command without visible effect is given again after this time; 0: in every cycle"
     )
-    give_up_after: Count = _key(5, "maximum attempts of a command; after the last one it counts as failed")
-    landing_patience: Period = _key(
+    give_up_after: Count = key(5, "maximum attempts of a command; after the last one it counts as failed")
+    landing_patience: Period = key(
         150.0, "a moved job that has not started on its new node within this time may start on any node"
     )
-    watch_return: Duration = _key(86_400.0, "how long the return of preempted jobs is watched; 0: not at all")
+    watch_return: Duration = key(86_400.0, "how long the return of preempted jobs is watched; 0: not at all")
 
 
-class EternalConfig(_Section):
+class EternalConfig(Section):
     """Jobs without a meaningful end. They run where nothing else does, and leave for every other job."""
 
-    partitions: Names = _key((), "partitions of eternal jobs; empty: there are none")
-    max_delay: Period = _key(300.0, "how long an ordinary job may wait while eternal jobs are saved")
-    patience: Duration = _key(
+    partitions: Names = key((), "partitions of eternal jobs; empty: there are none")
+    max_delay: Period = key(300.0, "how long an ordinary job may wait while eternal jobs are saved")
+    patience: Duration = key(
         15.0, "how long an ordinary job waits for Slurm before eternal jobs make room; 0: not at all"
     )
-    at_once: Count = _key(4, "maximum ordinary jobs that room is made for at a time")
-    min_runtime: Duration = _key(
+    at_once: Count = key(4, "maximum ordinary jobs that room is made for at a time")
+    min_runtime: Duration = key(
         60.0,
         "eternal jobs that have run for less than this are never preempted; 0: no minimum. candidates.min_runtime and "
         "candidates.max_preemptions do not apply to eternal jobs",
     )
 
 
-class DrainConfig(_Section):
+class DrainConfig(Section):
     """Emptying nodes on request (``clearway drain``): which users may ask, and how long a drain waits."""
 
-    operators: Names = _key(
+    operators: Names = key(
         (), "users and REST tokens that may drain nodes, besides root and Slurm's operators and administrators"
     )
-    owners: bool = _key(False, "whether users may drain nodes on which every job is their own")
-    patience: Period = _key(900.0, "drains without a deadline: how much longer than expected checkpoints may take")
+    owners: bool = key(False, "whether users may drain nodes on which every job is their own")
+    patience: Period = key(900.0, "drains without a deadline: how much longer than expected checkpoints may take")
 
 
-class PromisesConfig(_Section):
+class PromisesConfig(Section):
     """Nodes that are promised for a time to come (``clearway promise``)."""
 
-    hold: Duration = _key(
+    hold: Duration = key(
         7_200.0,
         "how long before a promised time its nodes are chosen and reserved: from then on no job starts on them that "
         "would have to leave; 0: at the time itself",
     )
-    spare: Duration = _key(
+    spare: Duration = key(
         60.0,
         "how much earlier than their checkpoints need jobs are asked to save themselves for a promised time; 0: no "
         "earlier",
     )
-    calendar: Path | None = _key(
+    calendar: Path | None = key(
         None,
         "iCalendar file whose events are promises; nobody but root or the daemon's user may write it or its folders; "
         "unset: none",
     )
-    calendar_ahead: Period = _key(
+    calendar_ahead: Period = key(
         60 * 86_400.0, "how far ahead events of the calendar become promises, at most 366 days", le=366 * 86_400
     )
 
 
-class _MovesConfig(_Section):
-    enabled: bool = _key(False, "whether the daemon moves jobs without being asked, as far as daemon.mode allows")
-    period: Period = _key(600.0, "time between two searches for moves, when enabled")
-    jobs_per_hour: int = _key(10, "maximum jobs moved for this in an hour, requested moves included; 0: none", ge=0)
-    worth: Finite = _key(2.0, "minimum ratio of a move's gain to its cost, both in node-seconds", ge=1)
-    min_gain: Finite = _key(0.5, "minimum gain of all moves together, node-hours; 0: no minimum", ge=0)
+class _MovesConfig(Section):
+    enabled: bool = key(False, "whether the daemon moves jobs without being asked, as far as daemon.mode allows")
+    period: Period = key(600.0, "time between two searches for moves, when enabled")
+    jobs_per_hour: int = key(10, "maximum jobs moved for this in an hour, requested moves included; 0: none", ge=0)
+    worth: Finite = key(2.0, "minimum ratio of a move's gain to its cost, both in node-seconds", ge=1)
+    min_gain: Finite = key(0.5, "minimum gain of all moves together, node-hours; 0: no minimum", ge=0)
 
 
 class CompactionConfig(_MovesConfig):
     """Moving jobs off the emptiest nodes, so that whole nodes become empty (the Slurm+DMTCP paper, Algorithm 1)."""
 
-    partitions: Names = _key((), "only nodes of these partitions; empty: nodes of any partition")
-    power_down: bool = _key(False, "whether emptied nodes are powered down (Slurm's POWER_DOWN)")
+    partitions: Names = key((), "only nodes of these partitions; empty: nodes of any partition")
+    power_down: bool = key(False, "whether emptied nodes are powered down (Slurm's POWER_DOWN)")
 
 
 class PromotionConfig(_MovesConfig):
     """Moving jobs onto better nodes, and off scarce ones that they do not need."""
 
-    order: Names = _key(
+    order: Names = key(
         (), "feature=NAME or partition=NAME, best nodes first, unnamed nodes last; empty: by Slurm's node weight"
     )
-    scarce: Names = _key((), "feature=NAME or partition=NAME of nodes that are scarce")
+    scarce: Names = key((), "feature=NAME or partition=NAME of nodes that are scarce")
 
     @field_validator("order", "scarce")
     @classmethod
@@ -322,7 +317,7 @@ class PromotionConfig(_MovesConfig):
         return given
 
 
-class Config(_Section):
+class Config(Section):
     daemon: DaemonConfig = DaemonConfig()
     slurm: SlurmConfig = SlurmConfig()
     store: StoreConfig = StoreConfig()
@@ -350,10 +345,7 @@ def observing(config: Config) -> Config:
 
 
 def parse_config(text: str, origin: str) -> Config:
-    """A configuration from TOML text; ``origin`` names it in errors.
-
-    Raises ``ConfigError``: one line with the offending key; its ``faults`` are all of them.
-    """
+    """From TOML text; ``origin`` names it. Raises ``ConfigError``: one line with the key; its ``faults`` are all."""
     try:
         return Config.model_validate(tomllib.loads(text))
     except ValidationError as error:

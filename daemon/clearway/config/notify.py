@@ -42,12 +42,8 @@ def _checked(*fields: str) -> AfterValidator:
 
 
 def _for_comment(template: str) -> str:
-    if (
-        "clearway:" in template.lower()
-        or not template.isascii()
-        or not template.isprintable()
-        or set("[]") & set(template)
-    ):
+    plain = template.isascii() and template.isprintable() and not set("[]") & set(template)
+    if not plain or "clearway:" in template.lower():
         raise ValueError("must be printable ASCII on one line, without brackets and without 'clearway:'")
     if len(template) > _COMMENT_LENGTH:
         raise ValueError(f"must have at most {_COMMENT_LENGTH} characters: a Comment holds 1,024 bytes with all claims")

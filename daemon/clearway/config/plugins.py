@@ -19,10 +19,7 @@ def names(group: str) -> tuple[str, ...]:
 
 
 def load(group: str, name: str) -> Any:
-    """The class that is registered under this name.
-
-    Raises ``ConfigError``: when there is none, or it cannot be imported.
-    """
+    """The class that is registered under this name. Raises ``ConfigError``: none is, or it cannot be imported."""
     for entry in entry_points(group=group, name=name):
         try:
             return entry.load()

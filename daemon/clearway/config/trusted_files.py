@@ -23,8 +23,7 @@ def read_trusted(
     """The text of an ordinary file of root's or of the daemon's user; a ``secret`` one is closed to others as well.
 
     ``folders``: those on the way to it must be closed to others' changes, too: who may write one can put an older file
-    of ours, or none, in its place.
-    Raises ``ConfigError``: one line that names the file.
+    of ours, or none, in its place. Raises ``ConfigError``: one line that names the file.
     """
     forbidden = stat.S_IWGRP | stat.S_IWOTH | (stat.S_IRWXO | stat.S_IXGRP if secret else 0)
     try:
@@ -56,25 +55,22 @@ def _refuse_open_folders(file: Path, what: str) -> None:
     way = file.absolute()
     for _ in range(_MOST_LINKS):
         real = way.parent.resolve() / way.name
-        for name in (*way.parents, *real.parents):
-            _refuse_open_folder(name, what)
+        for folder in (*way.parents, *real.parents):
+            # A link is looked at, not what it leads to: its folder is looked at as well.
+            mode = _mode_of_ours(folder, what)
+            # In a sticky folder, such as /tmp, nobody can remove or replace what belongs to others.
+            if stat.S_ISDIR(mode) and mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
+                raise ConfigError(f"{folder}: mode {stat.S_IMODE(mode):04o} lets others replace {what}; use 0755")
         if not real.is_symlink():
             return
-        _refuse_strangers(real, real.lstat(), what)
+        _mode_of_ours(real, what)
         way = real.parent / real.readlink()
     raise ConfigError(f"{file}: leads through too many links")
 
 
-def _refuse_open_folder(folder: Path, what: str) -> None:
-    """A link is looked at, not what it leads to: its folder is looked at as well."""
-    status = folder.lstat()
-    _refuse_strangers(folder, status, what)
-    writable = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    # In a sticky folder, such as /tmp, nobody can remove or replace what belongs to others.
-    if stat.S_ISDIR(status.st_mode) and writable and not status.st_mode & stat.S_ISVTX:
-        raise ConfigError(f"{folder}: mode {stat.S_IMODE(status.st_mode):04o} lets others replace {what}; use 0755")
-
-
-def _refuse_strangers(name: Path, status: os.stat_result, what: str) -> None:
+def _mode_of_ours(name: Path, what: str) -> int:
+    """Of a folder or link; one of strangers is refused."""
+    status = name.lstat()
     if status.st_uid not in (0, os.geteuid()):
         raise ConfigError(f"{name}: must belong to root or to the user that the daemon runs as: {what} lies there")
+    return status.st_mode

@@ -5,16 +5,16 @@ The database is opened and read, never made or migrated.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import make_url, text
+from sqlalchemy import Connection, make_url, text
 
-from clearway.api.schemas import Health
+from clearway.api.report_schemas import Health
 from clearway.client import Client, SilentError
 from clearway.config import plugins
 from clearway.config.configuration import Config
@@ -34,7 +34,7 @@ class State(StrEnum):
     UNTRIED = "untried"  # nobody has asked for it, or it cannot be found out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """``what`` is one line. ``remedy`` is what to do, one line; empty where there is nothing to do."""
 
@@ -54,20 +54,21 @@ class Result:
     remedy: str = ""
 
 
-def ok(what: str) -> Result:
-    return Result(State.OK, what)
+BOTH_CLOCKS = "both clocks (chronyc tracking)"
+ok = partial(Result, State.OK)
+advice = partial(Result, State.ADVICE)
+fault = partial(Result, State.FAULT)
+untried = partial(Result, State.UNTRIED)
 
 
-def advice(what: str, remedy: str) -> Result:
-    return Result(State.ADVICE, what, remedy)
-
-
-def fault(what: str, remedy: str) -> Result:
-    return Result(State.FAULT, what, remedy)
-
-
-def untried(what: str, remedy: str = "") -> Result:
-    return Result(State.UNTRIED, what, remedy)
+def clocks(
+    ahead: timedelta, limit_s: float, other: str, then: str, whose: str = "both clocks (chronyc tracking)"
+) -> Result:
+    """Whether this machine's clock and another one agree; ``then`` is what follows where they do not."""
+    ahead_s = ahead.total_seconds()
+    if abs(ahead_s) <= limit_s:
+        return ok(f"this machine and {other} agree")
+    return fault(f"this machine is {ahead_s:+.0f} s ahead of {other}: {then}", f"let chrony or ntpd set {whose}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,40 +90,22 @@ def sqlite_file(config: Config) -> Path | None:
     return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
 
 
-def read_database(config: Config) -> DatabaseFacts | None:
-    """None: SQLite's file is not there yet. Raises ``StoreError``."""
-    file = sqlite_file(config)
-    try:
-        if file is not None:
-            file.stat()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreError(f"{file}: {error.strerror}") from error
-    opened = open_database(config.store.url)
-    try:
-        with opened.reading() as connection:
-            kind = "SQLite" if file is not None else _server_version(connection, opened.engine.dialect.name)
-            revision = migrate.revision_of(connection)
-            clock = lease_rows.server_time(connection)
-            if revision != migrate.HEAD:
-                return DatabaseFacts(kind=kind, revision=revision, clock=clock)
-            return DatabaseFacts(
-                kind=kind,
-                revision=revision,
-                clock=clock,
-                halted_by=request_rows.halted_by(connection),
-                paused=bool(request_rows.kept_value(connection, PAUSED)),
-                stopped=(request_rows.kept_value(connection, BREAKER) or {}).get("stopped", ""),
-                calendar=CalendarMemory.of(request_rows.kept_value(connection, CALENDAR)),
-            )
-    finally:
-        opened.engine.dispose()
-
-
-def _server_version(connection: Any, kind: str) -> str:
-    said = str(connection.execute(text("SELECT version()")).scalar()).split()
-    return f"PostgreSQL {said[1]}" if kind == "postgresql" and len(said) > 1 else f"MariaDB {said[0]}"
+def _database_facts(connection: Connection, dialect: str) -> DatabaseFacts:
+    kind = "SQLite"
+    if dialect != "sqlite":
+        said = str(connection.execute(text("SELECT version()")).scalar()).split()
+        kind = f"PostgreSQL {said[1]}" if dialect == "postgresql" and len(said) > 1 else f"MariaDB {said[0]}"
+    revision = migrate.revision_of(connection)
+    facts = DatabaseFacts(kind=kind, revision=revision, clock=lease_rows.server_time(connection))
+    if revision != migrate.HEAD:
+        return facts
+    return replace(
+        facts,
+        halted_by=request_rows.halted_by(connection),
+        paused=bool(request_rows.kept_value(connection, PAUSED)),
+        stopped=(request_rows.kept_value(connection, BREAKER) or {}).get("stopped", ""),
+        calendar=CalendarMemory.of(request_rows.kept_value(connection, CALENDAR)),
+    )
 
 
 T = TypeVar("T")
@@ -217,30 +200,37 @@ class Case:
     @Once
     def database(self) -> DatabaseFacts | None:
         """None: SQLite's file is not there yet. Raises ``StoreError``."""
-        found = read_database(self.config)
+        found = self._read_database()
         self.database_read_at = self.now()
         return found
 
-    @property
-    def health(self) -> Health | None:
-        """What a daemon says of itself at the address of this configuration; None: none answers."""
-        return self._health if isinstance(self._health, Health) else None
-
-    @property
-    def silent(self) -> bool:
-        """Whether something listens at that address and gives no answer."""
-        return isinstance(self._health, SilentError)
+    def _read_database(self) -> DatabaseFacts | None:
+        file = sqlite_file(self.config)
+        try:
+            if file is not None:
+                file.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreError(f"{file}: {error.strerror}") from error
+        opened = open_database(self.config.store.url)
+        try:
+            with opened.reading() as connection:
+                return _database_facts(connection, opened.engine.dialect.name)
+        finally:
+            opened.engine.dispose()
 
     @cached_property
-    def _health(self) -> Health | ClearwayError | None:
+    def answer(self) -> tuple[Health | None, bool]:
+        """What a daemon says of itself where it should listen (None: none does); whether something there is silent."""
         api = self.config.api
         if api.port == 0 and api.socket is None:
-            return None  # it may be anywhere
+            return None, False  # it may be anywhere
         try:
             with Client(api.url, authority=api.certificate) as client:
-                return client.health()
+                return client.health(), False
         except ClearwayError as error:
-            return error
+            return None, isinstance(error, SilentError)
 
     @staticmethod
     def now() -> datetime:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import httpx
 
-from clearway.api.tokens import Tokens
+from clearway.api.logins import Tokens
 from clearway.config.configuration import Config, Mode
-from clearway.doctor.case import Case, Result, advice, fault, ok, sqlite_file, untried
+from clearway.doctor.case import Case, Result, advice, clocks, fault, ok, sqlite_file, untried
 from clearway.execution.gate import halted_by_file, told
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, SchemaError, StoreError
@@ -40,7 +40,10 @@ def database(case: Case) -> Result | None:
     except SchemaError as error:
         return fault(error.what, error.remedy)
     except StoreError as error:
-        return fault(str(error), _database_remedy(file))
+        remedy = "clearway verify says what is damaged, clearway restore puts a backup in its place"
+        if file is None:
+            remedy = "start the server and look into its log, or write in store.url where it is and whom it lets in"
+        return fault(str(error), remedy)
     if facts is None:
         return ok(f"SQLite in {file}, which the daemon makes at its first start")
     if facts.revision is None:
@@ -53,25 +56,13 @@ def database(case: Case) -> Result | None:
     return ok(f"{facts.kind}, schema {facts.revision}")
 
 
-def _database_remedy(file: Path | None) -> str:
-    if file is not None:
-        return "clearway verify says what is damaged, clearway restore puts a backup in its place"
-    return "start the server and look into its log, or write in store.url where it is and whom it lets in"
-
-
 def database_clock(case: Case) -> Result | None:
     """None for SQLite, which has no clock of its own."""
     facts = case.database
     if facts is None or facts.clock is None:
         return None
-    ahead_s = (case.database_read_at - facts.clock).total_seconds()
-    if abs(ahead_s) <= APART_S:
-        return ok("this machine and the database agree")
-    return fault(
-        f"this machine is {ahead_s:+.0f} s ahead of the database: Clearway does nothing while they are "
-        f"{APART_S:.0f} s apart",
-        "let chrony or ntpd set both clocks (chronyc tracking)",
-    )
+    then = f"Clearway does nothing while they are {APART_S:.0f} s apart"
+    return clocks(case.database_read_at - facts.clock, APART_S, "the database", then)
 
 
 def database_disk(case: Case) -> Result | None:
@@ -80,52 +71,49 @@ def database_disk(case: Case) -> Result | None:
         return None
     free_mib = shutil.disk_usage(file.parent).free / 2**20
     if free_mib < LEAST_FREE_MIB:
-        return fault(
-            f"{free_mib:,.0f} MiB are free in {file.parent}: what cannot be stored is not done",
-            f"make room: at least {LEAST_FREE_MIB:,} MiB",
-        )
+        remedy = f"make room: at least {LEAST_FREE_MIB:,} MiB"
+        return fault(f"{free_mib:,.0f} MiB are free in {file.parent}: what cannot be stored is not done", remedy)
     return ok(f"{free_mib / 1_024:,.0f} GiB are free in {file.parent}")
 
 
 def port(case: Case) -> Result:
     """Free, or this daemon's own."""
     api = case.config.api
-    health = case.health
+    health, silent = case.answer
     if health is not None:
         return ok(f"{api.url} answers: Clearway {health.version} in {health.mode.value} mode")
     try:
         listen(api).close()
     except ConfigError as error:
-        if case.silent:
+        if silent:
             return fault(
                 f"{api.url} takes connections and gives no answer: the daemon hangs, or was stopped",
                 "systemctl status clearway, and journalctl -u clearway -n 50; systemctl restart clearway takes up "
                 "what it was doing",
             )
-        return fault(
-            f"{error}, and it is no Clearway that answers there",
-            "ss -ltnp shows what does; choose another api.port, or end that",
-        )
+        remedy = "ss -ltnp shows what does; choose another api.port, or end that"
+        return fault(f"{error}, and it is no Clearway that answers there", remedy)
     return ok(f"{api.url} is free; no daemon runs here yet")
 
 
 def switches(case: Case) -> Iterator[Result]:
     """What keeps it from acting, as the daemon says; where none answers, as its database does."""
-    file, health = case.config.daemon.halt_file, case.health
+    file, (health, _) = case.config.daemon.halt_file, case.answer
     if why := halted_by_file(file):
         yield fault(f"the stop switch is on: {why}; no command is given to Slurm", f"rm {file}, as the daemon's user")
         return
-    halted, stopped, paused = (
-        _stored_switches(case) if health is None else (health.halted, health.stopped, health.paused)
-    )
+    if health is not None:
+        halted, stopped, paused = health.halted, health.stopped, health.paused
+    else:
+        kept = case.database
+        halted, stopped, paused = (told(kept.halted_by), kept.stopped, kept.paused) if kept else ("", "", False)
     if halted:
         yield fault(f"the stop switch is on: {halted}; no command is given to Slurm", "clearway unhalt")
     elif stopped:
         yield fault(f"no job is made to leave: {stopped}", "look at these nodes, then: clearway resume")
     elif health is not None and health.status == "stale":
-        yield fault(
-            f"no cycle has succeeded for {health.last_cycle_age_s:.0f} s", "journalctl -u clearway -n 50 says why"
-        )
+        what = f"no cycle has succeeded for {health.last_cycle_age_s:.0f} s"
+        yield fault(what, "journalctl -u clearway -n 50 says why")
     elif paused:
         yield advice("it is paused: nothing new is begun", "clearway resume")
     elif health is not None and health.mode != case.config.daemon.mode:
@@ -135,12 +123,6 @@ def switches(case: Case) -> Iterator[Result]:
         )
     else:
         yield ok("nothing is halted or paused")
-
-
-def _stored_switches(case: Case) -> tuple[str, str, bool]:
-    """Why it is halted and stopped, and whether it is paused."""
-    kept = case.database
-    return (told(kept.halted_by), kept.stopped, kept.paused) if kept is not None else ("", "", False)
 
 
 def wake_file(case: Case) -> Result | None:
@@ -175,15 +157,12 @@ def tokens(case: Case) -> Result:
     live = [each for each in held.entries if not each.ended(now)]
     if not live:
         ended = "all tokens have ended" if held.entries else "there is no token"
-        return fault(
-            f"{case.config.api.token_file}: {ended}: no one can log in with one", "clearway token NAME --role operator"
-        )
+        remedy = "clearway token NAME --role operator"
+        return fault(f"{case.config.api.token_file}: {ended}: no one can log in with one", remedy)
     soon = [each.identity.name for each in live if each.ended(now + _SOON)]
     if soon:
-        return advice(
-            f"the tokens of {', '.join(sorted(soon)[:5])} end within a week",
-            "clearway token NAME --role ROLE for new ones",
-        )
+        remedy = "clearway token NAME --role ROLE for new ones"
+        return advice(f"the tokens of {', '.join(sorted(soon)[:5])} end within a week", remedy)
     return ok(f"{len(live)} that can log in")
 
 
@@ -200,15 +179,11 @@ def prometheus(case: Case) -> Result:
     except (httpx.HTTPError, httpx.InvalidURL, json.JSONDecodeError, KeyError, IndexError, TypeError) as error:
         return fault(f"{address} does not answer as Prometheus does: {error}", "give --prometheus its address")
     if not found:
-        return fault(
-            f'{address} has no target with job="clearway"',
-            "take the scrape job of /usr/share/clearway/prometheus/prometheus.yml (clearway files FOLDER)",
-        )
+        remedy = "take the scrape job of /usr/share/clearway/prometheus/prometheus.yml (clearway files FOLDER)"
+        return fault(f'{address} has no target with job="clearway"', remedy)
     if "1" not in found:
-        return fault(
-            f"{address} knows the daemon, but its last scrape failed",
-            f"the target must be this daemon's address ({case.config.api.url}), which Prometheus must reach",
-        )
+        remedy = f"the target must be this daemon's address ({case.config.api.url}), which Prometheus must reach"
+        return fault(f"{address} knows the daemon, but its last scrape failed", remedy)
     return ok(f"{address} scrapes {len(found)} daemon{'s' * (len(found) != 1)}")
 
 

@@ -1,125 +1,182 @@
 """The one list of checks. `clearway serve` and `clearway check-config` make the first ones, `clearway doctor` all.
 
-The checks of ``AT_START`` need nothing but files; what they refuse the daemon refuses. ``serve`` then asks Slurm, opens
-the database and binds its port itself, by the functions that the other checks call as well.
+The checks of ``AT_START`` need nothing but files: nothing is created, and neither Slurm nor a server is asked. What
+they refuse the daemon refuses. ``serve`` then asks Slurm, opens the database and binds its port itself, by the
+functions that the other checks call as well.
 """
 
+import os
+import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
+from sqlalchemy import make_url
+
+from clearway.api.logins import Tokens, verifier
+from clearway.config import plugins
 from clearway.config.configuration import Config
-from clearway.doctor import daemon_checks, node_checks, slurm_checks, start_checks
+from clearway.config.trusted_files import read_trusted
+from clearway.doctor import daemon_checks, slurm_checks
 from clearway.doctor.case import Case, Finding, Result, State
-from clearway.model.errors import ClearwayError
+from clearway.model.errors import ClearwayError, ConfigError
+from clearway.notify.sending import open_senders
+from clearway.service.listening import check_certificate
+from clearway.store.database import open_database
 
-_Found = Result | Iterator[Result] | None
 
-
-@dataclass(frozen=True, slots=True)
-class StartCheck:
-    """``check`` raises ``ClearwayError``; ``good`` and ``remedy`` are what is told otherwise and in that case."""
+class StartCheck(NamedTuple):
+    """``check`` raises ``ClearwayError`` where something is wrong."""
 
     name: str
-    check: Callable[[Config], None]
-    good: str
+    key: str  # that the line of an error begins with; "": ``check`` names it
+    check: Callable[[Config], object]
     remedy: str
 
 
-@dataclass(frozen=True, slots=True)
-class SiteCheck:
-    area: str
-    name: str
-    check: Callable[[Case], _Found]
+def _backend(config: Config) -> None:
+    if config.slurm.backend != "auto":
+        plugins.load(plugins.BACKENDS, config.slurm.backend)
+
+
+def _slurm_conf(config: Config) -> None:
+    path = config.slurm.conf
+    try:
+        if path is not None:
+            path.open("rb").close()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+
+
+def _slurm_token(config: Config) -> None:
+    if config.slurm.rest_token_file is not None:
+        read_trusted(config.slurm.rest_token_file, "Slurm's token", secret=True)
+
+
+def _store(config: Config) -> None:
+    """A SQLite file must be there, or its folder must let it be made: but not by a check."""
+    url = config.store.url
+    file = make_url(url).database if url.startswith("sqlite") else None
+    if file is None or file == ":memory:":
+        open_database(url).engine.dispose()
+        return
+    path, folder = Path(file), Path(file).parent
+    try:
+        usable = os.access(path, os.R_OK | os.W_OK) if path.exists() else bool(folder.stat())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    if not (usable and os.access(folder, os.W_OK | os.X_OK)):
+        raise ConfigError(f"{path}: this user may not read and write it and its folder")
+
+
+def _listening(config: Config) -> None:
+    api = config.api
+    if api.socket is not None:
+        if not api.socket.parent.is_dir():
+            raise ConfigError(f"api.socket: {api.socket.parent} is not a folder")
+        return
+    check_certificate(api)
+    try:
+        socket.getaddrinfo(api.host, api.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ConfigError(f"api.host: {api.host}: {error.strerror or error}") from None
 
 
 AT_START = (
-    StartCheck("planner", start_checks.planner, "installed", "write one of those that it names"),
-    StartCheck("backend", start_checks.backend, "installed", "install what it names, or write another backend"),
-    StartCheck("slurm.conf", start_checks.slurm_conf, "readable", "write its path, and let the daemon's user read it"),
+    StartCheck(
+        "planner",
+        "planning.planner",
+        lambda config: plugins.load(plugins.PLANNERS, config.planning.planner),
+        "write one of those that it names",
+    ),
+    StartCheck("backend", "slurm.backend", _backend, "install what it names, or write another backend"),
+    StartCheck("slurm.conf", "slurm.conf", _slurm_conf, "write its path, and let the daemon's user read it"),
     StartCheck(
         "slurm token",
-        start_checks.slurm_token,
-        "closed to others, or not needed",
+        "slurm.rest_token_file",
+        _slurm_token,
         "scontrol token username=clearway > FILE; chmod 0640, group of the daemon's user",
     ),
     StartCheck(
         "database",
-        start_checks.store,
-        "can be made or opened",
+        "store.url",
+        _store,
         "for SQLite: a folder of the daemon's own user (install -d -m 750 -o clearway FOLDER); run this as that user",
     ),
     StartCheck(
-        "token file", start_checks.tokens, "closed to others, or none", "install -m 640 -g clearway /dev/null FILE"
+        "token file",
+        "api.token_file",
+        lambda config: Tokens(config.api.token_file),
+        "install -m 640 -g clearway /dev/null FILE",
     ),
-    StartCheck("keys", start_checks.keys, "readable, or none", "write the path of a JWKS file with public keys"),
     StartCheck(
-        "address", start_checks.listening, "can be listened on", "an address of this machine; PEM files that fit"
+        "keys",
+        "access.jwks_file",
+        lambda config: verifier(config.access),
+        "write the path of a JWKS file with public keys",
     ),
-    StartCheck("notices", start_checks.notify, "can be sent, or none", "docs/howto/notifications.md"),
+    StartCheck("address", "", _listening, "an address of this machine; PEM files that fit"),
+    StartCheck("notices", "notify", lambda config: open_senders(config.notify, None), "docs/howto/notifications.md"),
 )
 
-ON_SITE = (
-    SiteCheck("Slurm", "answers", slurm_checks.answers),
-    SiteCheck("Slurm", "release", slurm_checks.release),
-    SiteCheck("Slurm", "rights", slurm_checks.rights),
-    SiteCheck("Slurm", "draining", slurm_checks.draining),
-    SiteCheck("Slurm", "clock", slurm_checks.clock),
-    SiteCheck("Slurm", "slurmdbd", slurm_checks.slurmdbd),
-    SiteCheck("Slurm", "nodes", slurm_checks.nodes),
-    SiteCheck("Slurm", "names", slurm_checks.names),
-    SiteCheck("Slurm", "KillWait", slurm_checks.kill_wait),
-    SiteCheck("Slurm", "requeue", slurm_checks.requeue),
-    SiteCheck("Slurm", "preemption", slurm_checks.own_preemption),
-    SiteCheck("Slurm", "exempt time", slurm_checks.exempt_time),
-    SiteCheck("Daemon", "database", daemon_checks.database),
-    SiteCheck("Daemon", "its clock", daemon_checks.database_clock),
-    SiteCheck("Daemon", "its disk", daemon_checks.database_disk),
-    SiteCheck("Daemon", "port", daemon_checks.port),
-    SiteCheck("Daemon", "tokens", daemon_checks.tokens),
-    SiteCheck("Daemon", "calendar", daemon_checks.calendar),
-    SiteCheck("Daemon", "stop switch", daemon_checks.switches),
-    SiteCheck("Daemon", "wake file", daemon_checks.wake_file),
-    SiteCheck("Daemon", "Prometheus", daemon_checks.prometheus),
-    SiteCheck("Nodes", "launcher", node_checks.launcher),
-    SiteCheck("Nodes", "checkpointers", node_checks.checkpointers),
-    SiteCheck("Nodes", "clock", node_checks.node_clock),
-    SiteCheck("Nodes", "disk", node_checks.disk),
-)
+ON_SITE: dict[str, dict[str, Callable[[Case], Result | Iterator[Result] | None]]] = {
+    "Slurm": {
+        "answers": slurm_checks.answers,
+        "release": slurm_checks.release,
+        "rights": slurm_checks.rights,
+        "draining": slurm_checks.draining,
+        "clock": slurm_checks.clock,
+        "slurmdbd": slurm_checks.slurmdbd,
+        "nodes": slurm_checks.nodes,
+        "names": slurm_checks.names,
+        "KillWait": slurm_checks.kill_wait,
+        "requeue": slurm_checks.requeue,
+        "preemption": slurm_checks.own_preemption,
+        "exempt time": slurm_checks.exempt_time,
+    },
+    "Daemon": {
+        "database": daemon_checks.database,
+        "its clock": daemon_checks.database_clock,
+        "its disk": daemon_checks.database_disk,
+        "port": daemon_checks.port,
+        "tokens": daemon_checks.tokens,
+        "calendar": daemon_checks.calendar,
+        "stop switch": daemon_checks.switches,
+        "wake file": daemon_checks.wake_file,
+        "Prometheus": daemon_checks.prometheus,
+    },
+    "Nodes": {
+        "launcher": slurm_checks.launcher,
+        "checkpointers": slurm_checks.checkpointers,
+        "clock": slurm_checks.node_clock,
+        "disk": slurm_checks.checkpoint_disk,
+    },
+}
 
 
 def faults(config: Config) -> tuple[str, ...]:
     """What the daemon would refuse in its files: one line for each, with its key; empty where it can start."""
-    return tuple(each.what for each in _of_files(config) if each.state is State.FAULT)
+    return tuple(each.what for each in _of_files(config))
 
 
 def examine(case: Case) -> Iterator[Finding]:
     """All checks in their order. What cannot be found out, because Slurm or a server does not answer, is untried."""
-    found = list(_of_files(case.config))
-    bad = [each for each in found if each.state is State.FAULT]
-    yield from bad
-    if not bad:
-        yield Finding(
-            area="Configuration", check="files", state=State.OK, what="nothing that clearway serve would refuse"
-        )
-    for check in ON_SITE:
-        yield from _made(check, case)
+    bad = list(_of_files(case.config))
+    yield from bad or [Finding("Configuration", "files", State.OK, "nothing that clearway serve would refuse")]
+    for area, checks in ON_SITE.items():
+        for name, check in checks.items():
+            try:
+                found = check(case)
+                results = [] if found is None else [found] if isinstance(found, Result) else list(found)
+            except ClearwayError as error:
+                results = [Result(State.UNTRIED, f"cannot be found out: {error}")]
+            yield from (Finding(area, name, each.state, each.what, each.remedy) for each in results)
 
 
 def _of_files(config: Config) -> Iterator[Finding]:
-    for each in AT_START:
-        state, what, remedy = State.OK, each.good, ""
+    for name, key, check, remedy in AT_START:
         try:
-            each.check(config)
+            check(config)
         except ClearwayError as error:
-            state, what, remedy = State.FAULT, str(error), each.remedy
-        yield Finding(area="Configuration", check=each.name, state=state, what=what, remedy=remedy)
-
-
-def _made(check: SiteCheck, case: Case) -> Iterator[Finding]:
-    try:
-        found = check.check(case)
-        results = [] if found is None else [found] if isinstance(found, Result) else list(found)
-    except ClearwayError as error:
-        results = [Result(State.UNTRIED, f"cannot be found out: {error}")]
-    for each in results:
-        yield Finding(area=check.area, check=check.name, state=each.state, what=each.what, remedy=each.remedy)
+            why = f"{key}: {str(error).removeprefix(f'{key} ')}" if key else str(error)
+            yield Finding("Configuration", name, State.FAULT, why, remedy)

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 
 from clearway.config.configuration import CandidatesConfig
 from clearway.model.durations import format_duration
@@ -10,36 +11,30 @@ from clearway.slurm.site_facts import SiteFacts
 _URGENT = re.compile(r"urgent|real-?time|express|emergency|priority|debug-?now|beam|\brt\b", re.IGNORECASE)
 _START_S = 5.0  # beside KillWait: Slurm starts the next job within this
 _MOST_NAMES = 12
+_STATE = "/var/lib/clearway"  # of a daemon whose configuration says nothing else
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@+-]*", re.ASCII)
 
 
 def first_configuration(site: SiteFacts, *, state: str, conf: str = "", urgent: str = "", mib_s: float | None) -> str:
     """TOML text.
 
-    Args:
-        site: what Slurm says.
-        state: the folder of the daemon's state.
-        conf: slurm.conf, where it is not in Slurm's default place; "" otherwise.
-        urgent: the partition or QoS of urgent jobs; "": as the names suggest.
-        mib_s: what this machine was seen to write, MiB/s; None: not measured.
+    ``conf`` is slurm.conf, where it is not in Slurm's default place; ``urgent`` the partition or QoS of urgent jobs, ""
+    as the names suggest; ``mib_s`` what this machine was seen to write, None where that was not measured.
     """
-    parts = [_head(site, state), _slurm(conf), _store(state), _rule(site, urgent), _candidates(site), _costs(mib_s)]
-    return "\n".join([*(each for each in parts if each), _execution(site)])
-
-
-def suggested(site: SiteFacts) -> tuple[str, str]:
-    """The kind ("partition" or "qos") and name of what looks urgent; two empty texts where nothing does."""
-    for kind, names in (("partition", [p.name for p in site.partitions]), ("qos", [q.name for q in site.qos or ()])):
-        for name in names:
-            if _URGENT.search(name):
-                return kind, name
-    tiers = sorted({each.tier for each in site.partitions})
-    top = [each.name for each in site.partitions if each.tier == tiers[-1]] if len(tiers) > 1 else []
-    return ("partition", top[0]) if len(top) == 1 else ("", "")
+    parts = (
+        _head(site, state),
+        f'[slurm]\nconf = "{conf}"\n' if conf else "",
+        f'[store]\nurl = "sqlite:///{state}/clearway.sqlite"\n' if state != _STATE else "",
+        _rule(site, urgent),
+        _candidates(site),
+        _costs(mib_s),
+        _execution(site),
+    )
+    return "\n".join(filter(None, parts))
 
 
 def _head(site: SiteFacts, state: str) -> str:
-    halt = f'halt_file = "{state}/halt"\n' if state != "/var/lib/clearway" else ""
+    halt = f'halt_file = "{state}/halt"\n' if state != _STATE else ""
     sizes = Counter((node.cpus, node.memory_mib, node.gpus) for node in site.nodes)
     nodes = [
         f"{count:,} x {cpus} CPUs, {memory / 1_024:,.0f} GiB{''.join(f', {n} GPU {t}'.rstrip() for t, n in gpus)}"
@@ -56,14 +51,6 @@ def _head(site: SiteFacts, state: str) -> str:
 # It plans and records, and changes nothing. Later: "approve" (an operator confirms), "automatic".
 mode = "observe"
 {halt}"""
-
-
-def _slurm(conf: str) -> str:
-    return f'[slurm]\nconf = "{conf}"\n' if conf else ""
-
-
-def _store(state: str) -> str:
-    return f'[store]\nurl = "sqlite:///{state}/clearway.sqlite"\n' if state != "/var/lib/clearway" else ""
 
 
 def _rule(site: SiteFacts, urgent: str) -> str:
@@ -88,10 +75,19 @@ max_delay = "10m"
 
 
 def _chosen(site: SiteFacts, urgent: str) -> tuple[str, str]:
-    if not urgent:
-        kind, name = suggested(site)
-        return (kind, name) if _NAME.fullmatch(name) else ("", "")
-    return ("partition" if any(each.name == urgent for each in site.partitions) else "qos"), urgent
+    """The kind ("partition" or "qos") and name of what is urgent; two empty texts where nothing looks like that."""
+    named = [("partition", each.name) for each in site.partitions] + [("qos", each.name) for each in site.qos or ()]
+    if urgent:
+        return ("partition" if ("partition", urgent) in named else "qos"), urgent
+    found = [each for each in named if _URGENT.search(each[1])][:1] or _in_top_tier(site)
+    return found[0] if found and _NAME.fullmatch(found[0][1]) else ("", "")
+
+
+def _in_top_tier(site: SiteFacts) -> list[tuple[str, str]]:
+    """The one partition that has it, where there are several tiers."""
+    tiers = sorted({each.tier for each in site.partitions})
+    top = [("partition", each.name) for each in site.partitions if each.tier == tiers[-1]]
+    return top if len(tiers) > 1 and len(top) == 1 else []
 
 
 def _candidates(site: SiteFacts) -> str:
@@ -105,19 +101,14 @@ def _candidates(site: SiteFacts) -> str:
 
 
 def _costs(mib_s: float | None) -> str:
-    if mib_s is None:
-        return """\
-[costs]
-# How fast checkpoints are written, MiB/s: by all nodes together, and by one. These are guesses, not measured here.
-file_system_mib_s = 10000.0
-node_mib_s = 1000.0
-"""
+    known = "These are guesses, not measured here."
+    if mib_s is not None:
+        known = "This machine alone wrote so much; if all\n# nodes together write more, say so."
     return f"""\
 [costs]
-# How fast checkpoints are written, MiB/s: by all nodes together, and by one. This machine alone wrote so much; if all
-# nodes together write more, say so.
-file_system_mib_s = {mib_s:.1f}
-node_mib_s = {mib_s:.1f}
+# How fast checkpoints are written, MiB/s: by all nodes together, and by one. {known}
+file_system_mib_s = {10_000 if mib_s is None else mib_s:.1f}
+node_mib_s = {1_000 if mib_s is None else mib_s:.1f}
 """
 
 
@@ -126,18 +117,16 @@ def _execution(site: SiteFacts) -> str:
     more = " + the time of the epilog, which is not known: 10s" if epilog else ""
     allowance = format_duration(wait_s + _START_S + (10.0 if epilog else 0.0))
     told = f"# From a requeue to the next job: KillWait ({format_duration(wait_s)}) + 5s{more}.\n"
-    own = ""
+    text = f'[execution]\n{told}kill_allowance = "{allowance}"\n'
     if site.preempts:
-        pairs = "; ".join(
-            f"{name} preempts {_names(sorted(others))}" for name, others in sorted(site.preempts.items())[:3]
-        )
-        own = f"\n# Slurm itself preempts ({site.setting('PreemptType')}: {pairs}; GraceTime {site.grace_s:.0f}s).\n"
-        own += "# Clearway comes after it; see clearway doctor.\n"
-    return f'[execution]\n{told}kill_allowance = "{allowance}"\n{own}'
+        pairs = [f"{name} preempts {_names(sorted(others))}" for name, others in sorted(site.preempts.items())[:3]]
+        how = f"{site.setting('PreemptType')}: {'; '.join(pairs)}; GraceTime {site.grace_s:.0f}s"
+        text += f"\n# Slurm itself preempts ({how}).\n# Clearway comes after it; see clearway doctor.\n"
+    return text
 
 
-def _names(names: object) -> str:
-    fit = [name for name in map(str, names) if _NAME.fullmatch(name)]  # type: ignore[call-overload]
+def _names(names: Iterable[str]) -> str:
+    fit = [name for name in names if _NAME.fullmatch(name)]
     more = f", and {len(fit) - _MOST_NAMES} more" if len(fit) > _MOST_NAMES else ""
     return (", ".join(fit[:_MOST_NAMES]) or "none") + more
 

@@ -1,10 +1,19 @@
-"""Whether Slurm is as Clearway needs it. Nothing is changed; ``SlurmError`` means that a check could not be made."""
+"""Whether Slurm and its nodes are as Clearway needs them.
 
+Nothing is changed; ``SlurmError`` means that a check could not be made. What nodes have is told by a job of a minute at
+most, where it was asked for.
+"""
+
+import os
+import shutil
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from operator import attrgetter
+from pathlib import Path
 
 from clearway import bootstrap
-from clearway.config.configuration import PreemptorRule
-from clearway.doctor.case import Case, Result, advice, fault, ok
+from clearway.config.configuration import Config
+from clearway.doctor.case import Case, Result, advice, clocks, fault, ok, untried
 from clearway.model.clock import SystemClock
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, SlurmError
@@ -13,6 +22,15 @@ from clearway.slurm.releases import only_observed
 
 START_S = 2.0  # Slurm takes up to about this to start the next job once nodes are free
 _CLOCK_S = 1.0  # Slurm prints its time to the second
+_PARTITION_KEYS = (
+    "candidates.partitions",
+    "candidates.protected_partitions",
+    "compaction.partitions",
+    "eternal.partitions",
+)
+_QOS_KEYS = ("candidates.protected_qos",)
+_JOB_S = 60.0
+_NOT_ASKED = untried("not asked for", "--job starts a job of a minute at most")
 
 
 def answers(case: Case) -> Result:
@@ -43,10 +61,8 @@ def rights(case: Case) -> Result:
     if case.slurm.may_reserve():
         return ok(f"{case.user} may requeue the jobs of others and make reservations")
     if not site.accounting:
-        return fault(
-            f"{case.user} has no rights: without slurmdbd only root and {site.slurm_user} have",
-            f"run the daemon as {site.slurm_user}: User={site.slurm_user} in a drop-in of clearway.service",
-        )
+        remedy = f"run the daemon as {site.slurm_user}: User={site.slurm_user} in a drop-in of clearway.service"
+        return fault(f"{case.user} has no rights: without slurmdbd only root and {site.slurm_user} have", remedy)
     return fault(
         f"Slurm refuses {case.user} what operators may do",
         f"sacctmgr -i add user {case.user} Account=root; sacctmgr -i modify user {case.user} set AdminLevel=Operator",
@@ -73,13 +89,8 @@ def clock(case: Case) -> Result | None:
     theirs = case.site.clock
     if theirs is None:
         return None
-    ahead_s = (case.site_read_at - theirs).total_seconds()
-    if abs(ahead_s) <= APART_S + _CLOCK_S:
-        return ok("this machine and slurmctld agree")
-    return fault(
-        f"this machine is {ahead_s:+.0f} s ahead of slurmctld: Clearway does nothing at {APART_S:.0f} s or more",
-        "let chrony or ntpd set both clocks (chronyc tracking)",
-    )
+    then = f"Clearway does nothing at {APART_S:.0f} s or more"
+    return clocks(case.site_read_at - theirs, APART_S + _CLOCK_S, "slurmctld", then)
 
 
 def slurmdbd(case: Case) -> Result | None:
@@ -96,10 +107,9 @@ def slurmdbd(case: Case) -> Result | None:
 def names(case: Case) -> Iterator[Result]:
     """Every partition and QoS of the configuration is one of Slurm's."""
     config, site = case.config, case.site
-    partitions = {each.name for each in site.partitions}
-    unknown = list(_unknown(_named_partitions(case), partitions, "partition"))
+    unknown = _unknown(config, "partition", _PARTITION_KEYS, {each.name for each in site.partitions})
     if site.qos is not None or not site.accounting:
-        unknown += _unknown(_named_qos(case), {each.name for each in site.qos or ()}, "QoS")
+        unknown += _unknown(config, "QoS", _QOS_KEYS, {each.name for each in site.qos or ()})
     yield from unknown
     if not config.preemptors:
         yield fault("no [[preemptors]] rule: no job will ever be urgent", "clearway init writes a first rule")
@@ -108,30 +118,23 @@ def names(case: Case) -> Iterator[Result]:
     urgent = {name for rule in config.preemptors for name in rule.partition}
     for each in site.partitions:
         if not each.up and each.name in urgent:
-            yield advice(
-                f"partition {each.name} is for urgent jobs and is not UP",
-                f"scontrol update Partition={each.name} State=UP",
-            )
+            remedy = f"scontrol update Partition={each.name} State=UP"
+            yield advice(f"partition {each.name} is for urgent jobs and is not UP", remedy)
 
 
 def kill_wait(case: Case) -> Result:
     site, allowance_s = case.site, case.config.execution.kill_allowance
     wait_s, epilog = site.seconds("KillWait"), site.setting("Epilog")
     needed_s = wait_s + START_S
-    told = f"KillWait {format_duration(wait_s)}"
-    better = format_duration(round(needed_s + 3))
+    told, allowed = f"KillWait {format_duration(wait_s)}", format_duration(allowance_s)
     if allowance_s < needed_s:
-        return fault(
-            f"execution.kill_allowance is {format_duration(allowance_s)}, shorter than {told} and the start "
-            "of the next job: urgent jobs start late",
-            f'[execution] kill_allowance = "{better}"' + (", and the time of the epilog" if epilog else ""),
-        )
+        what = f"execution.kill_allowance is {allowed}, shorter than {told} and the start of the next job"
+        better = f'[execution] kill_allowance = "{format_duration(round(needed_s + 3))}"'
+        return fault(f"{what}: urgent jobs start late", better + (", and the time of the epilog" if epilog else ""))
     if epilog and allowance_s < needed_s + START_S:
-        return advice(
-            f"kill_allowance {format_duration(allowance_s)}: {told} leaves no time for the epilog {epilog}",
-            "add the time that the epilog takes to execution.kill_allowance",
-        )
-    return ok(f"{told}{', an epilog' if epilog else ''}: kill_allowance {format_duration(allowance_s)} suffices")
+        remedy = "add the time that the epilog takes to execution.kill_allowance"
+        return advice(f"kill_allowance {allowed}: {told} leaves no time for the epilog {epilog}", remedy)
+    return ok(f"{told}{', an epilog' if epilog else ''}: kill_allowance {allowed} suffices")
 
 
 def own_preemption(case: Case) -> Result:
@@ -156,60 +159,116 @@ def exempt_time(case: Case) -> Result | None:
     exempt_s = site.seconds("PreemptExemptTime")
     if not exempt_s:
         return None
+    exempt = format_duration(exempt_s)
     if min_runtime_s < exempt_s:
-        return advice(
-            f"Slurm spares jobs for {format_duration(exempt_s)} (PreemptExemptTime), Clearway for "
-            f"{format_duration(min_runtime_s)}",
-            f'[candidates] min_runtime = "{format_duration(exempt_s)}", if users count on it',
-        )
-    return ok(f"PreemptExemptTime {format_duration(exempt_s)} is kept (candidates.min_runtime)")
+        remedy, ours = f'[candidates] min_runtime = "{exempt}", if users count on it', format_duration(min_runtime_s)
+        return advice(f"Slurm spares jobs for {exempt} (PreemptExemptTime), Clearway for {ours}", remedy)
+    return ok(f"PreemptExemptTime {exempt} is kept (candidates.min_runtime)")
 
 
 def requeue(case: Case) -> Result:
     if case.site.setting("JobRequeue") == "0" and not case.config.candidates.allow_cancel:
-        return fault(
-            "JobRequeue=0: jobs cannot be requeued unless they say --requeue, so hardly any may leave",
-            "JobRequeue=1 in slurm.conf, or have users submit with --requeue",
-        )
+        remedy = "JobRequeue=1 in slurm.conf, or have users submit with --requeue"
+        return fault("JobRequeue=0: jobs cannot be requeued unless they say --requeue, so hardly any may leave", remedy)
     return ok("jobs are requeued by default (JobRequeue=1)")
 
 
 def nodes(case: Case) -> Result:
     usable = sum(each.available for each in case.site.nodes)
     if not usable:
-        return fault(
-            f"none of {len(case.site.nodes)} nodes takes jobs",
-            "sinfo -R says why; start slurmd, or scontrol update NodeName=... State=RESUME",
-        )
+        remedy = "sinfo -R says why; start slurmd, or scontrol update NodeName=... State=RESUME"
+        return fault(f"none of {len(case.site.nodes)} nodes takes jobs", remedy)
     return ok(
         f"{usable:,} of {len(case.site.nodes):,} take jobs, in {_counted(len(case.site.partitions), 'partition')}"
     )
 
 
-def _named_partitions(case: Case) -> Iterator[tuple[str, str]]:
-    config = case.config
-    yield from _of_rules(config.preemptors, "partition")
-    yield from (("candidates.partitions", n) for n in config.candidates.partitions)
-    yield from (("candidates.protected_partitions", n) for n in config.candidates.protected_partitions)
-    yield from (("compaction.partitions", n) for n in config.compaction.partitions)
-    yield from (("eternal.partitions", n) for n in config.eternal.partitions)
-
-
-def _named_qos(case: Case) -> Iterator[tuple[str, str]]:
-    yield from _of_rules(case.config.preemptors, "qos")
-    yield from (("candidates.protected_qos", n) for n in case.config.candidates.protected_qos)
-
-
-def _of_rules(rules: Iterable[PreemptorRule], field: str) -> Iterator[tuple[str, str]]:
-    for rule in rules:
-        for name in getattr(rule, field):
-            yield f"[[preemptors]] {rule.name}".rstrip(), name
-
-
-def _unknown(named: Iterable[tuple[str, str]], known: set[str], kind: str) -> Iterator[Result]:
+def _unknown(config: Config, kind: str, keys: Iterable[str], known: set[str]) -> list[Result]:
+    """Names of this kind in the rules and under these keys that Slurm does not have."""
+    named = [
+        (f"[[preemptors]] {rule.name}".rstrip(), name)
+        for rule in config.preemptors
+        for name in getattr(rule, kind.lower())
+    ]
+    named += [(key, name) for key in keys for name in attrgetter(key)(config)]
     instead = f"write one that it has: {', '.join(sorted(known)[:12]) or 'none'}"
-    return (fault(f"{key}: Slurm has no {kind} {name}", instead) for key, name in named if name not in known)
+    return [fault(f"{key}: Slurm has no {kind} {name}", instead) for key, name in named if name not in known]
 
 
 def _counted(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def launcher(case: Case) -> Result:
+    if not case.asked.job:
+        return _NOT_ASKED
+    try:
+        told = case.node
+    except SlurmError as error:
+        return fault(
+            f"a job of one node did not run: {error}",
+            f"free a node, choose its partition (--partition), or let {case.user} run jobs (an association in Slurm)",
+        )
+    where = told.get("launcher", "absent")
+    if where == "absent":
+        return fault(
+            f"{told.get('node', 'the node')} cannot run {case.asked.launcher}: no job saves itself there",
+            "clearway launcher FOLDER, which all nodes read; --launcher PATH if it is not on the PATH of jobs",
+        )
+    if case.asked.launcher_sum and told.get("sum") != case.asked.launcher_sum:
+        return advice(f"{where} on {told['node']} is another version's", f"clearway launcher {Path(where).parent}")
+    return ok(f"{where} on {told.get('node')} can be run, and is this version's")
+
+
+def checkpointers(case: Case) -> Result | None:
+    """None where the launcher is not there, which has been told."""
+    if not case.asked.job:
+        return _NOT_ASKED
+    told = {name.partition(".")[2]: text for name, text in case.node.items() if name.startswith("checkpointer.")}
+    if not told:
+        return None
+    work = [name for name, text in told.items() if text.split(" ")[0] == "yes"]
+    not_here = [
+        f"not {name}: {text.removeprefix('no').strip() or 'no answer'}"
+        for name, text in told.items()
+        if name not in work
+    ]
+    what = "; ".join([f"{', '.join(work) or 'none'} can be used", *not_here])
+    if "application" in work:
+        return ok(what)
+    return advice(what, "clearway launcher FOLDER copies the drivers to FOLDER/checkpointers")
+
+
+def node_clock(case: Case) -> Result | None:
+    if not case.asked.job:
+        return None
+    said = case.node.get("time", "")
+    if not said.isdecimal():
+        return None
+    ahead, other = case.now() - datetime.fromtimestamp(int(said), UTC), f"{case.node.get('node')}"
+    then = "its checkpoints count as too old or new"
+    return clocks(ahead, APART_S + _JOB_S, other, then, "the node's clock")
+
+
+def checkpoint_disk(case: Case) -> Result:
+    """The folder that jobs save into, beside what all of them would write."""
+    folder = case.asked.checkpoints
+    if folder is None:
+        return untried("not asked for", "--checkpoints FOLDER, the one that jobs save into")
+    try:
+        usage = shutil.disk_usage(folder)
+        writable = folder.is_dir() and os.access(folder, os.R_OK | os.X_OK)
+    except OSError as error:
+        return fault(f"{folder}: {error.strerror}", "make it on a file system that every node mounts")
+    if not writable:
+        return fault(f"{folder} is not a folder that {case.user} may look into", "chmod, or name another folder")
+    share = case.config.costs.app_memory_fraction
+    needed_gib = sum(each.memory_mib for each in case.site.nodes) * share / 1_024
+    free_gib = usage.free / 2**30
+    if free_gib < needed_gib:
+        return fault(
+            f"{free_gib:,.0f} GiB are free in {folder}; if all nodes' jobs save {share:.0%} of their memory, "
+            f"{needed_gib:,.0f} GiB are written",
+            "make room, or have jobs save elsewhere (clearway-run --dir)",
+        )
+    return ok(f"{free_gib:,.0f} GiB are free in {folder}; all jobs at once would write {needed_gib:,.0f}")

@@ -4,8 +4,8 @@ from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.urgent import is_eternal
 from clearway.estimates.checkpoint_load import shared_bandwidth
 from clearway.estimates.costs import CostBasis, end_ready_s, lost_work_node_s, preemption_options, why_no_checkpoint
+from clearway.estimates.history import run_key
 from clearway.estimates.learning import key_of
-from clearway.estimates.run_times import run_key
 from clearway.model.claims import read_claims
 from clearway.model.cluster import Job
 from clearway.model.problem import Option

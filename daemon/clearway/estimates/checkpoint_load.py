@@ -16,19 +16,17 @@ at once: their plan holds however bandwidth is shared among them. Only those of 
 that began at t, takes w with the whole file system and e besides, and shares it with checkpoints that take W with the
 whole file system, itself among them, is complete by t + e + W. Another one may join when that stays in time.
 
-What was promised first is kept: a plan that is made later counts the time that the checkpoints of others still take.
-Each plan's checkpoints are complete within e + W seconds once they may begin (W is the time of their data with the
-whole file system, e the longest rest); one after another e = 0. So plans that begin one after another in any order are
-complete within the sum of their (e + W), and to begin earlier beside others, as ``may_join`` allows, takes no longer. A
-new plan that is in time after all others keeps them in time wherever the order by ``latest`` puts it: those behind it
-are due later than it is, and all are complete by then. It need not count a plan that has not begun if that is due
-later, and can wait for as long as the new plan may take at most.
+What was promised first is kept (docs/decisions/0037): a plan that is made later counts the time that the checkpoints
+of others still take. Each plan's checkpoints are complete within e + W seconds once they may begin (W is the time of
+their data with the whole file system, e the longest rest; one after another e = 0), and several plans' within the sum
+of these, in any order. A plan that has not begun need not be counted if it is due later, and can wait for as long as
+the new plan may take at most.
 
 Cost: O(n) time for the next one, O(n^2) for whether one may join.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
@@ -70,35 +68,16 @@ def next_to_ask(waiting: Iterable[CheckpointWrite], now: datetime) -> Checkpoint
     return min(waiting, key=order, default=None)
 
 
-def has_room(write: CheckpointWrite, running: Iterable[CheckpointWrite], limit: int, bandwidth_mib_s: float) -> bool:
-    """Whether this checkpoint may begin beside those that are under way."""
-    others = list(running)
-    if not others:
-        return True
-    left_mib_s = bandwidth_mib_s - sum(other.rate_mib_s for other in others)
-    return len(others) < limit and write.rate_mib_s <= left_mib_s
-
-
-def may_join(write: CheckpointWrite, first: CheckpointWrite | None, begun: Iterable[CheckpointWrite]) -> bool:
-    """Whether a checkpoint that shares the file system may begin now.
-
-    ``first`` is the next in order; ``begun`` are those that are being written, or were complete only while some of them
-    were.
-    """
-    return (first is None or first.plan == write.plan) and keeps_others_in_time(write, begun)
-
-
-def keeps_others_in_time(write: CheckpointWrite, begun: Iterable[CheckpointWrite], *, sharing: bool = False) -> bool:
+def _keeps_others_in_time(write: CheckpointWrite, begun: Sequence[CheckpointWrite], *, sharing: bool = False) -> bool:
     """Whether those of other plans that are being written stay in time beside this one; ``sharing``: that share."""
-    known = list(begun)
     return all(
-        complete_by(each, known) + timedelta(seconds=write.occupies_s) <= each.latest
-        for each in known
+        _complete_by(each, begun) + timedelta(seconds=write.occupies_s) <= each.latest
+        for each in begun
         if each.done is None and each.plan != write.plan and (each.file_system_s is not None or not sharing)
     )
 
 
-def complete_by(write: CheckpointWrite, known: Iterable[CheckpointWrite]) -> datetime:
+def _complete_by(write: CheckpointWrite, known: Iterable[CheckpointWrite]) -> datetime:
     """When a checkpoint that has begun is complete at the latest."""
     assert write.begun is not None  # noqa: S101 - the caller has chosen those
     beside_s = sum(each.occupies_s for each in known if each.done is None or each.done >= write.begun)
@@ -156,18 +135,14 @@ def checkpoint_load_of(
     counts_late: Callable[[Operation], bool],
     now: datetime,
 ) -> CheckpointLoad:
-    """The checkpoints of all these evictions.
+    """The checkpoints of all these evictions; ``may_begin`` says whether one that waits has its turn.
 
-    One that is being written long past its time would delay all others: it counts only where its eviction
-    ``counts_late``. ``write`` describes a checkpoint; ``may_begin`` says whether one that waits has its turn.
+    One that is written long past its time would delay all others: it counts only where its eviction ``counts_late``.
     """
-    waiting: list[CheckpointWrite] = []
-    running: list[CheckpointWrite] = []
-    complete: list[CheckpointWrite] = []
+    waiting, running, complete = list[CheckpointWrite](), list[CheckpointWrite](), list[CheckpointWrite]()
     for e in evictions:
         for p in e.preemptions:
-            each = write(e, p)
-            if each is None:
+            if (each := write(e, p)) is None:
                 continue
             if p.state is PreemptionState.PLANNED and e.state.before_start and may_begin(e, p):
                 waiting.append(each)
@@ -181,24 +156,23 @@ def checkpoint_load_of(
 
 def may_begin(write: CheckpointWrite, load: CheckpointLoad, limit: int, bandwidth_mib_s: float) -> bool:
     """Whether this waiting checkpoint may be asked for now; ``limit`` holds for those that do not share."""
-    begun = (*load.running, *load.complete)
+    begun, first = (*load.running, *load.complete), load.first
     if write.file_system_s is not None:
-        return may_join(write, load.first, begun)
-    if load.first is None or load.first.job_id != write.job_id:
+        return (first is None or first.plan == write.plan) and _keeps_others_in_time(write, begun)
+    if first is None or first.job_id != write.job_id:
         return False
     asked = [each for each in load.running if not each.own_pace]
-    return has_room(write, asked, limit, bandwidth_mib_s) and keeps_others_in_time(write, begun, sharing=True)
+    left_mib_s = bandwidth_mib_s - sum(each.rate_mib_s for each in asked)
+    has_room = not asked or (len(asked) < limit and write.rate_mib_s <= left_mib_s)
+    return has_room and _keeps_others_in_time(write, begun, sharing=True)
 
 
 def clear_after_s(load: CheckpointLoad, now: datetime, horizon_s: float) -> int:
-    """Seconds until all checkpoints are complete that come before those of a new plan.
-
-    ``horizon_s`` is how long the new plan may take.
-    """
+    """Seconds until all checkpoints are complete that come before those of a new plan, which may take ``horizon_s``."""
     known = (*load.running, *load.complete)
     beside_s, end = 0.0, now
     for each in load.running:
-        complete = complete_by(each, known)
+        complete = _complete_by(each, known)
         # What a job saves in its own time is waited for only if it would be late otherwise.
         if each.own_pace and complete + timedelta(seconds=horizon_s) <= each.latest:
             beside_s += each.occupies_s
@@ -228,10 +202,7 @@ def shared_bandwidth(config: Config) -> float | None:
 def file_system_busy_s(
     others: Iterable[Operation], snapshot: ClusterSnapshot, config: Config, now: datetime, horizon_s: float
 ) -> int:
-    """Seconds that checkpoints of others keep the file system from a plan that has so much time; see ``clear_after_s``.
-
-    0 where checkpoints are planned one after another.
-    """
+    """See ``clear_after_s``; 0 where checkpoints are planned one after another."""
     if shared_bandwidth(config) is None:
         return 0
     load = checkpoint_load_of(

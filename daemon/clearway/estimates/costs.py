@@ -30,11 +30,14 @@ def checkpoint_time_s(nodes: int, size_per_node_mib: float, costs: CostsConfig) 
     return max(nodes * size_per_node_mib / costs.file_system_mib_s, size_per_node_mib / costs.node_mib_s)
 
 
+def saved_at(job: Job, claims: Claims | None, now: datetime) -> datetime:
+    """When this run was saved last, else when it began."""
+    return last_checkpoint(claims, job.start_time or job.submit_time, now)
+
+
 def lost_work_node_s(job: Job, claims: Claims | None, now: datetime) -> float:
     """Node-seconds that a kill now would lose; whole milliseconds, so that sums are exact."""
-    start = job.start_time or job.submit_time
-    since = last_checkpoint(claims, start, now)
-    return max(1, job.num_nodes) * round(max(0.0, (now - since).total_seconds()), 3)
+    return max(1, job.num_nodes) * round(max(0.0, (now - saved_at(job, claims, now)).total_seconds()), 3)
 
 
 def model_size_mib(
@@ -42,8 +45,7 @@ def model_size_mib(
 ) -> float:
     """MiB of a checkpoint on all nodes: as the job says, else a share of its memory; 0 when that is unknown too.
 
-    ``node_memory_mib`` stands in for a job whose own memory is unknown. ``whole``: all its memory is written, as
-    checkpointers do that do not know what the application needs.
+    ``node_memory_mib`` stands in for a job's unknown memory. ``whole``: checkpointers that do not know write all of it.
     """
     if claims.size_mib is not None:
         return claims.size_mib
@@ -89,8 +91,7 @@ def app_checkpoint_s(
         return write_s
     if not claims.interval_s:
         return None
-    start = job.start_time or job.submit_time
-    passed_s = (now - last_checkpoint(claims, start, now)).total_seconds()
+    passed_s = (now - saved_at(job, claims, now)).total_seconds()
     return math.ceil((passed_s + later_s) / claims.interval_s) * claims.interval_s - passed_s + write_s
 
 
@@ -134,8 +135,7 @@ def preemption_options(
         restart_s = write_s if learned_s is None else learned_s  # reading takes about as long as writing
     if kill:
         # Without a checkpoint in this run it begins as this run did, which is part of what it loses.
-        start = job.start_time or job.submit_time
-        again_s = restart_s if last_checkpoint(claims, start, by.now) > start else 0.0
+        again_s = restart_s if saved_at(job, claims, by.now) > (job.start_time or job.submit_time) else 0.0
         back = return_node_s(job, again_s, by.costs, by.history)
         options.append(Option(Action.KILL, lost_work_node_s(job, claims, by.now), return_node_s=back))
     seconds = app_checkpoint_s(job, claims, by.now, write_s, by.history, by.later_s)
@@ -158,15 +158,15 @@ def checkpoint_action(claims: Claims | None, actions: Mapping[str, Action]) -> A
 
 def why_no_checkpoint(claims: Claims | None, actions: Mapping[str, Action]) -> str:
     """Why a job cannot be saved, as a sentence without its end; empty where it can, or never said anything."""
-    if claims is not None and claims.checkpoint is CheckpointHow.NONE:
+    if claims is None:
+        return ""
+    if claims.checkpoint is CheckpointHow.NONE:
         return "it says that it cannot be checkpointed"
-    if claims is not None and claims.checkpoint is None and claims.run is not None:
+    if claims.checkpoint is None and claims.run is not None:
         return "what it says of its checkpoints is from an earlier run"
-    if claims is not None and claims.checkpoint is not None and checkpoint_action(claims, actions) is None:
+    if claims.checkpoint is not None and checkpoint_action(claims, actions) is None:
         return f"its checkpointer {claims.checkpointer} is not one that the daemon knows"
-    if claims is not None and claims.state is SaveState.FAILED:
-        return "its last checkpoint failed"
-    return ""
+    return "its last checkpoint failed" if claims.state is SaveState.FAILED else ""
 
 
 def checkpoint_rate_mib_s(job: Job, claims: Claims | None, costs: CostsConfig) -> float:

@@ -8,25 +8,72 @@ when its outcome is known. The executor stores it before it stores the new state
 makes the same record again, under the same key.
 
 A restart's record is made of what a running job says of its own start, which comes after its preemption has ended.
+
+A run is a job id and its start. One that was seen to run and then is seen no more has ended, at the snapshot that
+misses it first: up to one cycle late. A job that is still known to Slurm then was requeued or suspended, and one that
+is a preemptee was ended by Clearway: neither says how long the program takes. How a run left the queue does not tell (a
+cancelled or failed one counts as it lasted), except that its time limit cut it: it lasted that long at least.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from clearway.config.configuration import Config, CostsConfig
-from clearway.estimates.costs import checkpoint_time_s, model_size_mib
-from clearway.estimates.learning import History, Requeued, key_of
-from clearway.estimates.run_times import RunKey, RunRecord, Runs, run_key, times_of, update_runs
+from clearway.estimates.costs import checkpoint_time_s, lost_work_node_s, model_size_mib
+from clearway.estimates.learning import History, Requeued, application, key_of
 from clearway.model.claims import CLOCK_SKEW, CheckpointHow, Claims, SaveReport, read_claims, save_report
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
+from clearway.model.durations import format_duration
 from clearway.model.events import Emit, ignore
 from clearway.model.operations import Operation, Preemption, PreemptionState
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
-from clearway.walltime.remaining import EndChance, RunTimes
+from clearway.walltime.remaining import Advice, RunTimes, advice
 
 RUNS_A_KEY = 200  # as many as the store reads
 _MOST_KEYS = 2_000  # whose runs are kept at hand
+ENOUGH = 10  # jobs, to advise on
+
+
+class RunKey(NamedTuple):
+    """What run times are kept by; ``app`` as ``learning.application`` names it."""
+
+    user: str
+    app: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run that has ended. (job_id, started_at) is unique."""
+
+    job_id: str
+    started_at: datetime
+    ended_at: datetime
+    user: str
+    app: str
+    nodes: int
+    limit_s: float | None  # None: unlimited
+    cut: bool  # by its time limit
+
+    @property
+    def key(self) -> RunKey:
+        return RunKey(self.user, self.app)
+
+    @property
+    def run_s(self) -> float:
+        return (self.ended_at - self.started_at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedRun:
+    """A run as it was last seen on its nodes; ``leaving_at``: since when it has been COMPLETING."""
+
+    job: Job
+    leaving_at: datetime | None = None
+
+
+Runs = Mapping[tuple[str, datetime], ObservedRun]
 
 
 class HistoryStore(Protocol):
@@ -54,8 +101,7 @@ class HistoryKeeper:
         self._requeued: tuple[Requeued, ...] | None = None
         self._running: Runs = {}
         # Whole tuples are put in place of others: readers on other threads see one or the other.
-        self._ended: dict[RunKey, tuple[RunRecord, ...]] = {}
-        self._run_times: dict[RunKey, tuple[tuple[RunRecord, ...], RunTimes]] = {}
+        self._ended: dict[RunKey, tuple[tuple[RunRecord, ...], RunTimes]] = {}
 
     def history(self, config: Config) -> History:
         """Everything that planning goes by, as this configuration reads it."""
@@ -118,43 +164,31 @@ class HistoryKeeper:
         self._store.record_runs(ended)
         for record in ended:
             known = self._ended.get(record.key)
-            if known is not None and record not in known:  # a reader may just have read it from the store
-                self._ended[record.key] = (record, *known)[:RUNS_A_KEY]
+            if known is not None and record not in known[0]:  # a reader may just have read it from the store
+                self._ended[record.key] = _with_times((record, *known[0])[:RUNS_A_KEY])
 
     def runs(self, key: RunKey) -> tuple[RunRecord, ...]:
         """The newest runs of a user's application that have ended, newest first."""
-        known = self._ended.get(key)
-        if known is None:
-            if len(self._ended) >= _MOST_KEYS:
-                self._ended, self._run_times = {}, {}
-            known = self._ended[key] = self._store.runs_of(key)
-        return known
+        return self._known(key)[0]
 
     def run_times(self, key: RunKey) -> RunTimes:
         """The same as times."""
-        records = self.runs(key)
-        kept = self._run_times.get(key)
-        if kept is None or kept[0] is not records:
-            kept = records, times_of(records)
-            self._run_times[key] = kept
-        return kept[1]
+        return self._known(key)[1]
 
-    def chance_of_end(self, job: Job, now: datetime, deadline: datetime) -> EndChance:
-        """The chance that a running job ends by itself before the deadline, by the runs of its user and name."""
-        ran_s = 0.0 if job.start_time is None else max(0.0, (now - job.start_time).total_seconds())
-        return self.run_times(run_key(job)).chance_of_end(ran_s, (deadline - now).total_seconds())
+    def _known(self, key: RunKey) -> tuple[tuple[RunRecord, ...], RunTimes]:
+        known = self._ended.get(key)
+        if known is None:
+            if len(self._ended) >= _MOST_KEYS:
+                self._ended = {}
+            known = self._ended[key] = _with_times(self._store.runs_of(key))
+        return known
 
     def forget(self) -> None:
         """Read everything again: another daemon may have added to it."""
         self._read = None
         self._restarts = {}
         self._away, self._requeued = frozenset(), None
-        self._running, self._ended, self._run_times = {}, {}, {}
-
-
-def read_history(store: HistoryStore, config: Config) -> History:
-    """What a daemon with this database and configuration would plan by."""
-    return HistoryKeeper(store).history(config)
+        self._running, self._ended = {}, {}
 
 
 def checkpoint_record(
@@ -201,6 +235,15 @@ def checkpoint_record(
         predicted_size_mib=(chosen.claims and model_size_mib(before.job, chosen.claims, costs)) or None,
         size_mib=told.size_mib if saved else None,
     )
+
+
+def saved_node_s(preemption: Preemption) -> float:
+    """Work (node-seconds) that a kill would have lost when the job was asked to save itself, less what was lost."""
+    if preemption.asked_at is None or preemption.actual_lost_node_s is None:
+        return 0.0
+    job = preemption.job  # as seen when it was chosen: its claims are those of before the asking
+    would_lose = lost_work_node_s(job, read_claims(job)[0], preemption.asked_at)
+    return max(0.0, would_lose - preemption.actual_lost_node_s)
 
 
 def restart_record(job: Job, now: datetime, history: History) -> RestartRecord | None:
@@ -260,3 +303,72 @@ def _predicted_s(eviction: Operation, p: Preemption) -> float:
         if candidate.job_id == p.job_id:
             return next((each.checkpoint_s for each in candidate.options if each.action is p.action), 0.0)
     return p.predicted_checkpoint_s
+
+
+def update_runs(before: Runs, snapshot: ClusterSnapshot, preempted: Collection[str]) -> tuple[Runs, list[RunRecord]]:
+    """The runs of this snapshot, to be passed in again with the next one; and those that have ended, by job id."""
+    if snapshot.unreadable:
+        return before, []  # a job that cannot be read has not ended
+    now = _observed(before, snapshot)
+    gone = {run: seen for run, seen in before.items() if run not in now and run[0] not in preempted}
+    known = {job.job_id for job in snapshot.jobs if job.state is not JobState.ENDED} if gone else set()
+    ended = [_record(seen, seen.leaving_at or snapshot.taken_at) for run, seen in gone.items() if run[0] not in known]
+    return now, sorted(ended, key=lambda each: each.job_id)
+
+
+def _observed(before: Runs, snapshot: ClusterSnapshot) -> Runs:
+    """The runs of this snapshot; of those that were not seen to run before, none that is on its way out already."""
+    now: dict[tuple[str, datetime], ObservedRun] = {}
+    for job in snapshot.holders:
+        if job.start_time is None:
+            continue
+        run = (job.job_id, job.start_time)
+        if job.state is JobState.RUNNING:
+            now[run] = ObservedRun(job)
+        elif job.state is JobState.COMPLETING and run in before:
+            now[run] = replace(before[run], leaving_at=before[run].leaving_at or snapshot.taken_at)
+    return now
+
+
+def run_key(job: Job) -> RunKey:
+    """What this job's run times are kept by."""
+    return RunKey(job.user, application(job, read_claims(job)[0] if "clearway:" in job.comment else None))
+
+
+def _times_of(runs: Collection[RunRecord]) -> RunTimes:
+    return RunTimes(tuple(each.run_s for each in runs if not each.cut), tuple(each.run_s for each in runs if each.cut))
+
+
+def _with_times(runs: tuple[RunRecord, ...]) -> tuple[tuple[RunRecord, ...], RunTimes]:
+    return runs, _times_of(runs)
+
+
+def advice_on(runs: Collection[RunRecord]) -> Advice | None:
+    """What these asked for and took; None when there are none."""
+    return advice(_times_of(runs), [each.limit_s for each in runs if each.limit_s is not None])
+
+
+def sentence(of: Advice) -> str:
+    """The advice as a sentence for the jobs' owner."""
+    takes = f"take {format_duration(of.median_s)} (nine in ten at most {format_duration(of.most_s)})"
+    if of.jobs < ENOUGH:
+        return f"only {of.jobs} known: too few to advise; so far they {takes}"
+    if of.asked_s is None:
+        return f"jobs of this name ask for no limit and {takes}"
+    said = f"jobs of this name ask for {format_duration(of.asked_s)} and {takes}"
+    return f"{said}; {of.cut} of {of.jobs} were cut by their time limit" if of.cut else said
+
+
+def _record(seen: ObservedRun, ended_at: datetime) -> RunRecord:
+    job = seen.job
+    assert job.start_time is not None  # noqa: S101 - only runs with a start are kept
+    lasted_s = (ended_at - job.start_time).total_seconds()
+    return RunRecord(
+        job_id=job.job_id,
+        started_at=job.start_time,
+        ended_at=max(ended_at, job.start_time),
+        **run_key(job)._asdict(),
+        nodes=max(1, job.num_nodes),
+        limit_s=job.time_limit_s,
+        cut=job.time_limit_s is not None and lasted_s >= job.time_limit_s,
+    )

@@ -1,21 +1,15 @@
-"""What earlier checkpoints and restarts teach about the next ones. Pure.
+"""What earlier checkpoints and restarts teach about the next ones (docs/explanation/learning.md). Pure.
 
-Model: what a program saves, and how long that takes, depends on the user, the application and the checkpointer. So
-records are kept by (user, application, checkpointer), the key, and the next checkpoint of a key is expected to take a
-quantile of what its earlier ones took and a margin: the value at rank ceil(quantile x (n + 1)) of the n measured, or
-the largest of them. Where the next is drawn as they were, each rank among all n + 1 is equally likely for it, so it
-takes no longer with that probability, or with n / (n + 1) while n is small. A key without records gets the median over
-all keys of its checkpointer, each key counting once with its own median: the user whose jobs are preempted most often
-does not decide for the others.
+Records are kept by (user, application, checkpointer), the key. The next checkpoint of a key is expected to take the
+value at rank ceil(quantile x (n + 1)) of the n measured, or the largest of them, and a margin. Where the next is drawn
+as they were, each rank among all n + 1 is equally likely for it, so it takes no longer with that probability, or with
+n / (n + 1) while n is small. A key without records gets the median over all keys of its checkpointer, each counting
+once with its own median: the user whose jobs are preempted most often does not decide for the others.
 
-Seconds were measured on some number of nodes. More nodes take longer by the ratio of the CoSim paper's equation (1)
-for the same MiB on each node, in which the MiB cancel: max(n / Ba, 1 / Bc) / max(n' / Ba, 1 / Bc). Fewer nodes are not
-promised to be quicker: the same data may lie on fewer of them.
+More nodes take longer by the ratio of the CoSim paper's equation (1) for the same MiB on each node, in which the MiB
+cancel: max(n / Ba, 1 / Bc) / max(n' / Ba, 1 / Bc). Fewer are not promised to be quicker: the same data may lie on them.
 
-A key whose last checkpoints all failed is not trusted until one succeeds or some time has passed.
-
-Every answer is the same for every order of the records. Cost: sorting them once, O(n log n); an answer reads the
-records of one key.
+Every answer is the same for every order of the records. Cost: sorting them once, O(n log n).
 """
 
 import math
@@ -36,11 +30,10 @@ from clearway.walltime.remaining import RunTimes
 
 R = TypeVar("R", CheckpointRecord, RestartRecord)
 LONGEST_APP = 128  # characters of an application's name; Slurm's job names may be longer
-_NO_RUN_TIMES = RunTimes()
 
 
-def _unknown(_user: str, _app: str) -> RunTimes:
-    return _NO_RUN_TIMES
+def _no_run_times(_user: str, _app: str) -> RunTimes:
+    return RunTimes()
 
 
 class Requeued(NamedTuple):
@@ -80,7 +73,7 @@ class History:
     learning: LearningConfig = field(default_factory=LearningConfig)
     costs: CostsConfig = field(default_factory=CostsConfig)
     requeued: tuple[Requeued, ...] = ()  # preemptees that came back, newest first
-    run_times: Callable[[str, str], RunTimes] = field(default=_unknown, repr=False, compare=False)
+    run_times: Callable[[str, str], RunTimes] = field(default=_no_run_times, repr=False, compare=False)
     """How long the runs of a user's application lasted."""
 
     def estimate(self, user: str, app: str, checkpointer: str, nodes: int) -> LearnedEstimate | None:
@@ -197,12 +190,6 @@ def key_of(job: Job, claims: Claims) -> Key:
     return Key(job.user, application(job, claims), claims.checkpointer)
 
 
-def quantile(values: Iterable[float], share: float) -> float:
-    """The smallest value such that at least this share of them is not larger (nearest rank)."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered), max(1, math.ceil(share * len(ordered)))) - 1]
-
-
 def _by_key(records: Iterable[R], moment: Callable[[R], Any]) -> dict[Key, list[R]]:
     """Newest first."""
     found: defaultdict[Key, list[R]] = defaultdict(list)
@@ -220,10 +207,10 @@ def _calibration(checkpoints: Sequence[CheckpointRecord], restarts: Sequence[Res
         checkpoints={outcome: outcomes[outcome] for outcome in CheckpointOutcome},
         restarts={way: ways[way] for way in Restart},
         compared=len(ratios),
-        median_ratio=_median(ratios),
+        median_ratio=median_of(ratios),
         share_within=sum(ratio <= 1 for ratio in ratios) / len(ratios) if ratios else None,
-        median_size_ratio=_median(_ratios((each.size_mib, each.predicted_size_mib) for each in checkpoints)),
-        median_restart_ratio=_median(_ratios((each.restart_s, each.predicted_s) for each in restarts)),
+        median_size_ratio=median_of(_ratios((each.size_mib, each.predicted_size_mib) for each in checkpoints)),
+        median_restart_ratio=median_of(_ratios((each.restart_s, each.predicted_s) for each in restarts)),
     )
 
 
@@ -231,7 +218,7 @@ def _ratios(pairs: Iterable[tuple[float | None, float | None]]) -> list[float]:
     return [actual / predicted for actual, predicted in pairs if actual is not None and predicted]
 
 
-def _median(values: Sequence[float]) -> float | None:
+def median_of(values: Sequence[float]) -> float | None:
     return median(values) if values else None
 
 

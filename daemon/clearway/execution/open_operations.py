@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
-from clearway.config.budget import BudgetConfig
+from clearway.config.access import BudgetConfig
 from clearway.model.errors import UnknownEvictionError
 from clearway.model.notice import Notice
 from clearway.model.operations import Drain, Eviction, EvictionState, O, Operation, Promise, Relocation, Usage
@@ -24,7 +24,7 @@ Ordered = TypeVar("Ordered", Drain, Relocation, Promise)
 
 
 class Outbox(Protocol):
-    """Says what must be told of a change (``notify.outbox``); it is stored in one transaction with the change."""
+    """Says what must be told of a change (``notify.dispatch``); it is stored in one transaction with the change."""
 
     def notices(
         self, before: Operation | None, after: Operation, given: AbstractSet[str], now: datetime

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from clearway.config.budget import BudgetConfig
+from clearway.config.access import BudgetConfig
 from clearway.execution.cycle_context import CycleContext
 from clearway.model.audit import Audited, AuditKind
 from clearway.model.cluster import ClusterSnapshot, Job, JobState

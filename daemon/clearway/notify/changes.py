@@ -1,18 +1,24 @@
-"""What a change of an operation means for whom: notices, as facts without words. Pure.
+"""What a change of an operation means for whom: notices as facts, and their words for each place. Pure.
 
 A job's owner is told what Slurm itself shows of the own job, and the urgent job that it leaves for with its user, as
-REST tells them (``api.sight``). Neither the plan's reasons nor an operator's name are told: they may name other jobs.
+REST tells them (``api``). Neither the plan's reasons nor an operator's name are told: they may name other jobs.
 
 Nothing is told of a plan that is only proposed (observe mode): none of its jobs ever leaves.
+
+What users have written (names of jobs) may be an attack on what shows it: each place has an escape of its own, and
+every such text is bounded. Templates look names up and run nothing (``config.notify.filled``).
 """
 
-from collections.abc import Iterator, Mapping
+import html
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from email.message import EmailMessage
+from email.utils import format_datetime
 
+from clearway.config.notify import MailConfig, TextsConfig, filled
 from clearway.model.claims import CLAIM
-from clearway.model.cluster import Job
 from clearway.model.notice import Channel, Notice, NoticeKind
 from clearway.model.operations import (
     CHECKPOINTS,
@@ -31,13 +37,29 @@ _LONGEST = 200  # characters of one fact
 _MESSAGES = (Channel.WEBHOOK, Channel.SLACK, Channel.MAIL)
 S = PreemptionState
 _LEFT = (S.SUSPENDED, S.VACATED, S.QUEUED, S.RETURNED)
+SUSPENDED, CANCELLED, PREEMPTED = "suspended", "cancelled", "preempted"
+_FATES = {  # what comes next, and how the job is warned
+    SUSPENDED: ("goes on when its nodes are free again", "It will be suspended, and go on later."),
+    CANCELLED: ("does not run again", "It will be cancelled; what it has not saved by then is lost."),
+    PREEMPTED: ("waits in the queue", "It will be requeued; what it has not saved by then is lost."),
+}
+_LONGEST_WORD = 120  # characters of what a user may have written
+_NO_WIDTH = "\u200b"  # what is parted by it looks the same, and means nothing
+_MOST_LINES = 50  # of one message; of the rest only the number is told
+_SUBJECTS = {
+    NoticeKind.WARNED: "job {job_id} is to leave soon",
+    NoticeKind.LEFT: "job {job_id} was {what}",
+    NoticeKind.RETURNED: "job {job_id} was started again",
+    NoticeKind.HELD: "job {job_id} is held in the queue",
+    NoticeKind.APPROVAL: "operation {eviction_id} waits for approval",
+    NoticeKind.LOOP: "jobs leave again and again",
+    NoticeKind.STOPPED: "no job leaves for urgent jobs any more",
+    NoticeKind.LATE: "operation {eviction_id} has missed its deadline",
+}
 
 
 def notices_of(before: Operation | None, after: Operation, given: AbstractSet[str], now: datetime) -> Iterator[Notice]:
-    """What is new in ``after``. ``given``: ids of the jobs whose commands Slurm has just taken.
-
-    All channels are named, whether they are on or not.
-    """
+    """What is new in ``after``, by all channels. ``given``: jobs whose commands Slurm has just taken."""
     waited, was_late = (before.state, before.late) if before is not None else (None, False)
     if after.state is EvictionState.AWAITING_APPROVAL and waited is not after.state:
         yield from _to_operators(NoticeKind.APPROVAL, _approval_key(after), after, now)
@@ -47,62 +69,44 @@ def notices_of(before: Operation | None, after: Operation, given: AbstractSet[st
     begins = after.state.acting and not (before is not None and before.state.acting)
     for p in after.preemptions:
         old = known.get(p.job_id)
-        if p != old or begins or p.job_id in given:
-            change = _Change(after, old, p, begins=begins or old is None, given=p.job_id in given)
-            yield from _of_job(change, now)
+        if begins or old is None:
+            yield from _warning(after, p, now)
+        if p.requeued_at is not None:
+            yield from _of_job(after, old, p, p.requeued_at, now, given=p.job_id in given)
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """What has become of one job."""
-
-    e: Operation
-    old: Preemption | None
-    p: Preemption
-    begins: bool  # jobs are to leave from now on
-    given: bool  # Slurm has just taken a command for it
-
-    @property
-    def warned(self) -> bool:
-        """Whether it is to leave, and has not begun to."""
-        return self.begins and self.e.state.acting and self.p.state is S.PLANNED and self.p.action is not Action.END
-
-    @property
-    def left(self) -> bool:
-        told = self.old is not None and _has_left(self.old)
-        return (self.given and self.p.state is S.VACATING) or (_has_left(self.p) and not told)
-
-    def became(self, state: PreemptionState, *before: PreemptionState) -> bool:
-        """Whether it has just come into this state, from one of those before (from any where none is named)."""
-        old = None if self.old is None else self.old.state
-        return self.p.state is state and old not in (None, state) and (not before or old in before)
-
-
-def _of_job(change: _Change, now: datetime) -> Iterator[Notice]:
-    e, p = change.e, change.p
-    if change.warned and e.plan.deadline - now >= WARNED_BEFORE:
+def _warning(e: Operation, p: Preemption, now: datetime) -> Iterator[Notice]:
+    """Where it is to leave, and has not begun to."""
+    to_leave = e.state.acting and p.state is S.PLANNED and p.action is not Action.END
+    if to_leave and e.plan.deadline - now >= WARNED_BEFORE:
         yield _notice(NoticeKind.WARNED, Channel.OUTPUT, e, p, now, now)
-    if p.requeued_at is None:
-        return
-    if change.left:
-        yield from (_notice(NoticeKind.LEFT, channel, e, p, p.requeued_at, now) for channel in _MESSAGES)
+
+
+def _of_job(
+    e: Operation, old: Preemption | None, p: Preemption, left_at: datetime, now: datetime, *, given: bool
+) -> Iterator[Notice]:
+    """``given``: Slurm has just taken a command for it."""
+    was = None if old is None else old.state
+    has_just_left = _has_left(p) and not (old is not None and _has_left(old))
+    if has_just_left or (given and p.state is S.VACATING):
+        yield from _messages(NoticeKind.LEFT, e, p, left_at, now)
         # A run of the job that makes claims may write its Comment: then it must be over first. Slurm takes no Comment
         # of a job that is cancelled.
-        if not _cancelled(p) and (_has_left(p) or CLAIM not in p.job.comment):
-            yield _notice(NoticeKind.LEFT, Channel.COMMENT, e, p, p.requeued_at, now)
-    if change.became(S.RETURNED):
-        yield from (_notice(NoticeKind.RETURNED, channel, e, p, p.returned_at or now, now) for channel in _MESSAGES)
-    if change.became(S.FAILED, S.VACATED, S.QUEUED):
-        yield from (_notice(NoticeKind.HELD, channel, e, p, now, now) for channel in _MESSAGES)
+        if _fate(p) != CANCELLED and (_has_left(p) or CLAIM not in p.job.comment):
+            yield _notice(NoticeKind.LEFT, Channel.COMMENT, e, p, left_at, now)
+    if p.state is S.RETURNED and was not in (None, S.RETURNED):
+        yield from _messages(NoticeKind.RETURNED, e, p, p.returned_at or now, now)
+    if p.state is S.FAILED and was in (S.VACATED, S.QUEUED):
+        yield from _messages(NoticeKind.HELD, e, p, now, now)
 
 
 def _has_left(p: Preemption) -> bool:
     """As a snapshot has shown. A job that ends while it is requeued may have ended by itself."""
-    return p.requeued_at is not None and (p.state in _LEFT or (p.state is S.ENDED and _cancelled(p)))
+    return p.requeued_at is not None and (p.state in _LEFT or (p.state is S.ENDED and _fate(p) == CANCELLED))
 
 
-def _cancelled(p: Preemption) -> bool:
-    return p.action is not Action.SUSPEND and not p.job.can_be_requeued
+def _messages(kind: NoticeKind, e: Operation, p: Preemption, at: datetime, now: datetime) -> Iterator[Notice]:
+    return (_notice(kind, channel, e, p, at, now) for channel in _MESSAGES)
 
 
 def _notice(kind: NoticeKind, channel: Channel, e: Operation, p: Preemption, at: datetime, now: datetime) -> Notice:
@@ -120,40 +124,50 @@ def _notice(kind: NoticeKind, channel: Channel, e: Operation, p: Preemption, at:
 
 
 def _job_facts(e: Operation, p: Preemption, at: datetime) -> dict[str, str]:
-    facts = {
+    fate = _fate(p)
+    then, how = _FATES[fate]
+    why, cause = _why(e)
+    return {
         "job_id": p.job.display_id,
         "job_name": p.job.name,
         "user": p.job.user,
         "eviction_id": str(e.eviction_id),
         "at": shown_time(at),
         "deadline": shown_time(e.plan.deadline),
-        "why": _why(e),
-        "cause": _cause(e),
-        "what": _what(p),
+        "why": why,
+        "cause": cause,
+        "what": fate,
         "saved": _saved(p),
-        "next": _next(p),
-        "how": _how(p),
+        "next": then,
+        "how": "It will be asked to save itself, and then requeued." if p.action in CHECKPOINTS else how,
+        **_urgent(e),
     }
-    if isinstance(e, Eviction):
-        facts |= {"urgent_job": e.preemptor.display_id, "urgent_user": e.preemptor.user}
-    return facts
 
 
-def _why(e: Operation) -> str:
-    if isinstance(e, Eviction):
-        return f"{_called(e)} needs its nodes"
-    if isinstance(e, Promise):
-        return f"its nodes are promised from {shown_time(e.order.at)} on"
-    return "its nodes are being emptied" if isinstance(e, Drain) else "it goes on on other nodes"
+def _urgent(e: Operation) -> dict[str, str]:
+    if not isinstance(e, Eviction):
+        return {}
+    return {"urgent_job": e.preemptor.display_id, "urgent_user": e.preemptor.user}
 
 
-def _cause(e: Operation) -> str:
-    """The same without names: a Comment is shown to all who see the job."""
-    if isinstance(e, Eviction):
-        return "for another job" if e.plan.ordinary else "for an urgent job"
-    if isinstance(e, Promise):
-        return "for promised nodes"
-    return "for a drain of its nodes" if isinstance(e, Drain) else "to go on elsewhere"
+def _fate(p: Preemption) -> str:
+    """What becomes of the job, as ``what`` says it."""
+    if p.action is Action.SUSPEND:
+        return SUSPENDED
+    return PREEMPTED if p.job.can_be_requeued else CANCELLED
+
+
+def _why(e: Operation) -> tuple[str, str]:
+    """And the same without names: a Comment is shown to all who see the job."""
+    match e:
+        case Eviction():
+            return f"{_called(e)} needs its nodes", "for another job" if e.plan.ordinary else "for an urgent job"
+        case Promise():
+            return f"its nodes are promised from {shown_time(e.order.at)} on", "for promised nodes"
+        case Drain():
+            return "its nodes are being emptied", "for a drain of its nodes"
+        case _:
+            return "it goes on on other nodes", "to go on elsewhere"
 
 
 def _called(e: Eviction) -> str:
@@ -169,16 +183,6 @@ def _wanted(e: Operation) -> str:
     return f"{_called(e)} needs {e.plan.nodes_needed} node(s){tasks}"
 
 
-def _for_good(job: Job) -> bool:
-    return not job.can_be_requeued
-
-
-def _what(p: Preemption) -> str:
-    if p.action is Action.SUSPEND:
-        return "suspended"
-    return "cancelled" if _for_good(p.job) else "preempted"
-
-
 def _saved(p: Preemption) -> str:
     """``what was saved`` in a few words, which fit into a Comment as well."""
     if p.action is Action.SUSPEND:
@@ -188,21 +192,6 @@ def _saved(p: Preemption) -> str:
     if p.actual_lost_node_s is None:
         return "what was not saved is lost"
     return f"not saved: {p.actual_lost_node_s / 3600:.2f} node-hours lost"
-
-
-def _next(p: Preemption) -> str:
-    if p.action is Action.SUSPEND:
-        return "goes on when its nodes are free again"
-    return "does not run again" if _for_good(p.job) else "waits in the queue"
-
-
-def _how(p: Preemption) -> str:
-    if p.action in CHECKPOINTS:
-        return "It will be asked to save itself, and then requeued."
-    if p.action is Action.SUSPEND:
-        return "It will be suspended, and go on later."
-    end = "cancelled" if _for_good(p.job) else "requeued"
-    return f"It will be {end}; what it has not saved by then is lost."
 
 
 def _approval_key(e: Operation) -> str:
@@ -222,20 +211,17 @@ def _to_operators(kind: NoticeKind, key: str, e: Operation, at: datetime) -> Ite
         "lost_node_h": f"{e.predicted_lost_node_s / 3600:.2f}",
         "why": _wanted(e),
         "what": e.outcome,
+        **_urgent(e),
     }
-    if isinstance(e, Eviction):
-        facts |= {"urgent_job": e.preemptor.display_id, "urgent_user": e.preemptor.user}
-    yield from for_operators(kind, key, facts, at, e.eviction_id)
+    return operators_notices(kind, key, facts, at, e.eviction_id)
 
 
-def for_operators(
+def operators_notices(
     kind: NoticeKind, key: str, facts: Mapping[str, str], at: datetime, eviction_id: int | None = None
 ) -> Iterator[Notice]:
     """One for each channel that reaches operators."""
-    for channel in _MESSAGES:
-        yield Notice(
-            key=key, kind=kind, channel=channel, at=at, created_at=at, eviction_id=eviction_id, about=_cut(facts)
-        )
+    for to in _MESSAGES:
+        yield Notice(key=key, kind=kind, channel=to, at=at, created_at=at, eviction_id=eviction_id, about=_cut(facts))
 
 
 def shown_time(at: datetime) -> str:
@@ -244,3 +230,73 @@ def shown_time(at: datetime) -> str:
 
 def _cut(facts: Mapping[str, str]) -> dict[str, str]:
     return {name: text[:_LONGEST] for name, text in facts.items()}
+
+
+def plain(text: str) -> str:
+    """One line of printable characters: no line break, escape code or direction mark goes through."""
+    line = "".join(each if each.isprintable() else "?" for each in text)
+    return line if len(line) <= _LONGEST_WORD else f"{line[: _LONGEST_WORD - 3]}..."
+
+
+def sentence(notice: Notice, texts: TextsConfig, shown: Callable[[str], str] = plain) -> str:
+    """What is told, as one line of plain text; ``shown`` is what becomes of each fact."""
+    facts = {name: shown(text) for name, text in notice.about.items()}
+    return filled(getattr(texts, notice.kind.value), facts).replace("()", "").replace("  ", " ").strip()
+
+
+def lines(notices: Sequence[Notice], texts: TextsConfig, shown: Callable[[str], str] = plain) -> list[str]:
+    """A sentence for each, a bounded number."""
+    told = [sentence(each, texts, shown) for each in notices[:_MOST_LINES]]
+    more = len(notices) - len(told)
+    return [*told, f"... and {more} more."] if more else told
+
+
+def as_json(notices: Sequence[Notice], texts: TextsConfig) -> bytes:
+    """``id`` is the same when a notice has to be sent again, so that a receiver can drop it."""
+    told = [
+        {
+            "id": f"{each.key}",
+            "kind": each.kind.value,
+            "at": each.at.isoformat(timespec="milliseconds"),
+            "user": each.user or None,
+            "job_id": each.job_id or None,
+            "eviction_id": each.eviction_id,
+            "text": sentence(each, texts),
+            "about": {name: plain(text) for name, text in each.about.items()},
+        }
+        for each in notices
+    ]
+    return json.dumps({"version": 1, "notices": told}).encode()
+
+
+def as_slack(notices: Sequence[Notice], texts: TextsConfig) -> bytes:
+    """Slack's own escapes (& < >) leave no link, no mention and no markup; for Mattermost see ``_in_chat``."""
+    text = html.escape("\n".join(lines(notices, texts, _in_chat)), quote=False)
+    return json.dumps({"text": text, "mrkdwn": False, "unfurl_links": False, "unfurl_media": False}).encode()
+
+
+def _in_chat(text: str) -> str:
+    """Mattermost takes Markdown, whatever ``mrkdwn`` says: nobody is called by ``@all``, and nothing is a link."""
+    line = plain(text)
+    for mark in ("@", "](", "://"):
+        line = line.replace(mark, f"{mark[0]}{_NO_WIDTH}{mark[1:]}")
+    return line
+
+
+def as_mail(notices: Sequence[Notice], address: str, config: MailConfig, texts: TextsConfig) -> EmailMessage:
+    """Headers hold one line each, whatever users have written."""
+    first = notices[0]
+    about = filled(_SUBJECTS[first.kind], {name: plain(text) for name, text in first.about.items()})
+    if len(notices) > 1:
+        about = f"{about}, and {len(notices) - 1} more"
+    mail = EmailMessage()
+    mail["From"] = config.sender
+    mail["To"] = address
+    mail["Subject"] = plain(filled(config.subject, {"subject": about}))
+    mail["Date"] = format_datetime(first.created_at)
+    mail["Message-ID"] = (
+        f"<clearway.{first.notice_id}.{first.created_at:%Y%m%d%H%M%S%f}@{config.sender.partition('@')[2]}>"
+    )
+    mail["Auto-Submitted"] = "auto-generated"  # no answer of an absence assistant comes back
+    mail.set_content("\n\n".join(lines(notices, texts)) + "\n\nClearway\n")
+    return mail

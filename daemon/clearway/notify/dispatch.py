@@ -1,4 +1,7 @@
-"""Says what the outbox holds: a thread for each channel, so that a receiver that is down delays no other, and no cycle.
+"""The outbox: what is put into it, and what says what it holds.
+
+The cycle only stores notices, in the transaction of the change that they tell of. A thread for each channel says them,
+so that a receiver that is down delays no other, and no cycle.
 
 Each notice is said at least once, and seldom twice: that it is about to be said is stored before (only the daemon that
 leads can), and that it was said afterwards. After a crash in between it is said again under the same ``id``. Failures
@@ -10,21 +13,23 @@ wait, for ``notify.digest_every`` at most, and are put together.
 """
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import groupby
 from typing import Protocol
 
 from clearway.config.notify import NotifyConfig
+from clearway.execution.user_pauses import EVERYBODY, UserPause
 from clearway.model.clock import Clock
 from clearway.model.errors import ClearwayError, CycleEndedError, HaltedError, LeaseLostError
-from clearway.model.notice import Channel, Notice, Waiting
-from clearway.notify.outbox import Bell
-from clearway.notify.sending import Sender
-from clearway.notify.undelivered import BusyError, NotYetError, UndeliverableError, UndeliveredError, UnwantedError
+from clearway.model.notice import ABOUT_JOBS, Channel, Notice, NoticeKind, Waiting
+from clearway.model.operations import Operation
+from clearway.notify.changes import notices_of, operators_notices, shown_time
+from clearway.notify.sending import NotYetError, Sender, UndeliverableError, UndeliveredError, UnwantedError
 from clearway.store.repository import Store
-from clearway.telemetry.event_metrics import NoticeMetrics
+from clearway.telemetry.families import Families
 from clearway.telemetry.log import get_logger
 
 ON_THE_JOB = frozenset({Channel.COMMENT, Channel.OUTPUT})  # commands to Slurm, one for each notice
@@ -36,6 +41,74 @@ _NOT_YET_TIMES = 30
 _LEAST_TIMES = 3  # it is tried, however old it is: a clock that was set forward makes everything old
 _HOUR = timedelta(hours=1)
 _LAST_S = 5.0
+_NONE_WAIT = Waiting(0, None)
+
+
+class Bell:
+    """Wakes every thread that waits for it; one that was not waiting just then does not miss it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._rung = 0
+
+    def ring(self) -> None:
+        with self._changed:
+            self._rung += 1
+            self._changed.notify_all()
+
+    def wait(self, heard: int, timeout_s: float) -> int:
+        """Until it was rung more than ``heard`` times, or the time is over; how often it was rung by then."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._rung > heard, timeout_s)
+            return self._rung
+
+
+class Outbox:
+    """Implements ``execution.open_operations.Outbox`` under one configuration: the notices that it has switched on."""
+
+    def __init__(self, config: NotifyConfig, store: Store, bell: Bell) -> None:
+        webhook, slack, mail = config.webhook, config.slack, config.mail
+        by_webhook, by_slack = webhook.url_file is not None, slack.url_file is not None
+        self._wanted = {  # of what is about jobs, and of what is for operators
+            Channel.WEBHOOK: (by_webhook and webhook.owners, by_webhook and webhook.operators),
+            Channel.SLACK: (by_slack and slack.owners, by_slack and slack.operators),
+            Channel.MAIL: (mail.on and mail.owners != "none", mail.on and bool(mail.operators)),
+            Channel.COMMENT: (config.comment, False),
+            Channel.OUTPUT: (config.job_output, False),
+        }
+        self._any = any(map(any, self._wanted.values()))
+        self._store = store
+        self._bell = bell
+
+    def notices(
+        self, before: Operation | None, after: Operation, given: AbstractSet[str], now: datetime
+    ) -> Sequence[Notice]:
+        return self._those_wanted(notices_of(before, after, given, now)) if self._any else ()
+
+    def stored(self) -> None:
+        self._bell.ring()
+
+    def loop_found(self, user: str, pause: UserPause, now: datetime) -> None:
+        """Operators are told of it; while it lasts it is found again, and told once."""
+        facts = {"until": shown_time(pause.until), "what": "all users" if user == EVERYBODY else user}
+        key = f"loop {user[:100]} {pause.until:%Y%m%d}: {pause.why}"[:250]
+        self._tell_operators(NoticeKind.LOOP, key, {"why": pause.why, **facts}, now)
+
+    def stopped(self, why: str, now: datetime) -> None:
+        """Operators are told that nothing is begun any more."""
+        self._tell_operators(NoticeKind.STOPPED, f"stopped {now:%Y%m%dT%H%M%S}", {"why": why}, now)
+
+    def _tell_operators(self, kind: NoticeKind, key: str, facts: Mapping[str, str], now: datetime) -> None:
+        found = self._those_wanted(operators_notices(kind, key, {**facts, "at": shown_time(now)}, now))
+        if found and self._store.add_notices(found):
+            self._bell.ring()
+
+    def _those_wanted(self, notices: Iterator[Notice]) -> tuple[Notice, ...]:
+        return tuple(each for each in notices if self._is_wanted(each))
+
+    def _is_wanted(self, notice: Notice) -> bool:
+        about_jobs, operators = self._wanted[notice.channel]
+        return about_jobs if notice.kind in ABOUT_JOBS else operators
 
 
 class Leader(Protocol):
@@ -71,7 +144,7 @@ class NotesFence:
 class Courier:
     """Says what is due on one channel. ``round`` is one look at the outbox; ``run`` repeats it."""
 
-    def __init__(self, channel: Channel, store: Store, clock: Clock, metrics: NoticeMetrics, leader: Leader) -> None:
+    def __init__(self, channel: Channel, store: Store, clock: Clock, metrics: Families, leader: Leader) -> None:
         self.channel = channel
         self.sender: Sender | None = None  # None: the channel is off
         self.config = NotifyConfig()
@@ -99,23 +172,28 @@ class Courier:
         """
         sender, config = self.sender, self.config
         if sender is None or not self._leader.leads or (self.channel in ON_THE_JOB and self._leader.closed()):
-            self._metrics.waiting(self.channel, Waiting(0, None))
+            self._show(_NONE_WAIT)
             return _LOOK_EVERY_S
         now = self._clock.now()
         self._give_up_old(config, now)
-        waits = False
+        pause_s = _LOOK_EVERY_S
         longest = max(_LATEST, timedelta(seconds=config.digest_every))
         due = self._store.notices_due(self.channel, now, longest, _AT_ONCE)
         for group in _groups(due, apart=self.channel in ON_THE_JOB):
             if not self._its_turn(group, config, now):
                 continue
-            outcome = self._say(sender, group)
-            waits = waits or outcome is NotYetError
-            if outcome is UndeliveredError:
+            failure = self._say(sender, group)
+            if failure is NotYetError:
+                pause_s = _NOT_YET.total_seconds()
+            if failure is UndeliveredError:
                 break  # the receiver may be down: the others wait for it as well
-        left = self._store.waiting_notices().get(self.channel, Waiting(0, None))
-        self._metrics.waiting(self.channel, left)
-        return _NOT_YET.total_seconds() if waits else _LOOK_EVERY_S
+        self._show(self._store.waiting_notices().get(self.channel, _NONE_WAIT))
+        return pause_s
+
+    def _show(self, waiting: Waiting) -> None:
+        self._metrics.set("notices_waiting", waiting.count, self.channel.value)
+        oldest = waiting.oldest.timestamp() if waiting.oldest is not None else 0.0
+        self._metrics.set("notices_oldest_timestamp_seconds", oldest, self.channel.value)
 
     def _its_turn(self, group: Sequence[Notice], config: NotifyConfig, now: datetime) -> bool:
         """Whether these may be said now; else they are put off until they can be put together."""
@@ -150,13 +228,13 @@ class Courier:
             return UndeliverableError
         except UndeliveredError as error:
             self._store.postpone_notices(ids, again_at, str(error))
-            self._metrics.failed(self.channel)
+            self._metrics.add("messages_failed", 1, self.channel.value)
             if not self._failing:
                 self._log.warning("notices cannot be said, and are tried again", why=str(error))
             self._failing = True
-            return BusyError if isinstance(error, BusyError) else UndeliveredError
+            return type(error)
         self._store.notices_said(ids, self._clock.now())
-        self._metrics.sent(self.channel)
+        self._metrics.add("messages_sent", 1, self.channel.value)
         if self._failing:
             self._log.info("notices can be said again")
         self._failing = False
@@ -169,7 +247,7 @@ class Courier:
 
     def _give_up(self, ids: Sequence[int], why: str) -> None:
         self._store.give_up_notices(ids, self._clock.now(), why)
-        self._metrics.given_up(self.channel, len(ids))
+        self._metrics.add("notices_given_up", len(ids), self.channel.value)
         self._log.warning("notices are given up", count=len(ids), why=why)
 
 
@@ -182,15 +260,12 @@ def _ids(group: Sequence[Notice]) -> tuple[int, ...]:
     return tuple(each.notice_id for each in group)
 
 
-def _groups(due: Sequence[Notice], *, apart: bool) -> Iterator[Sequence[Notice]]:
+def _groups(due: Sequence[Notice], *, apart: bool) -> list[Sequence[Notice]]:
     """What goes into one message: all for one user; ``apart``: each by itself. The oldest first."""
-    if apart:
-        yield from ((each,) for each in due)
-        return
-    first = {user: index for index, user in reversed(list(enumerate(each.user for each in due)))}
-    ordered = sorted(due, key=lambda each: (first[each.user], each.notice_id))
-    for _, group in groupby(ordered, key=lambda each: each.user):
-        yield tuple(group)
+    groups = defaultdict[str | int, list[Notice]](list)
+    for each in due:
+        groups[each.notice_id if apart else each.user].append(each)
+    return [sorted(group, key=lambda each: each.notice_id) for group in groups.values()]
 
 
 class Dispatcher:
@@ -200,7 +275,7 @@ class Dispatcher:
         self,
         store: Store,
         clock: Clock,
-        metrics: NoticeMetrics,
+        metrics: Families,
         bell: Bell,
         leader: Leader,
         senders: Callable[[NotifyConfig], Mapping[Channel, Sender]],
@@ -219,12 +294,9 @@ class Dispatcher:
         for channel, courier in self._couriers.items():
             courier.config, courier.sender = config, senders.get(channel)
         if senders and not self._threads:
-            self._threads = [
-                threading.Thread(
-                    target=each.run, args=(self._bell, self._stopping), name=f"clearway-{each.channel}", daemon=True
-                )
-                for each in self._couriers.values()
-            ]
+            for channel, courier in self._couriers.items():
+                run = partial(courier.run, self._bell, self._stopping)
+                self._threads.append(threading.Thread(target=run, name=f"clearway-{channel}", daemon=True))
             for thread in self._threads:
                 thread.start()
         self._bell.ring()

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
 
-from clearway.config.budget import BudgetConfig
+from clearway.config.access import BudgetConfig
 from clearway.config.configuration import Config
 from clearway.execution import open_operations
 from clearway.model.claims import CheckpointHow, last_checkpoint, read_claims

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import clearway
-from clearway.api.tokens import Entry
+from clearway.api.logins import Entry
 from clearway.config.configuration import Config
 from clearway.model.audit import Audited, AuditKind, AuditRow
 from clearway.model.clock import Clock

@@ -34,7 +34,7 @@ from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.problem import Action
 from clearway.model.records import BACKEND, HALTED, PAUSED
 from clearway.model.report import CycleReport, Subject, Waiting
-from clearway.notify.outbox import Bell
+from clearway.notify.dispatch import Bell
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
 from clearway.preemption.held_back import after_planning
@@ -48,7 +48,7 @@ from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.releases import only_observed, refused
 from clearway.store.repository import Store
-from clearway.telemetry.cases import CaseKeeper
+from clearway.telemetry.report import CaseKeeper
 
 _DATABASE = "database"
 

@@ -16,15 +16,15 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import FrameType
 
 import uvicorn
 
 from clearway.api.app import create_app
 from clearway.api.context import Context, Feed, Pulse, Refusals
-from clearway.api.logins import Directory, Logins
-from clearway.api.now_routes import shown
-from clearway.api.tokens import Tokens
+from clearway.api.logins import Logins, Tokens
+from clearway.api.reading_routes import shown
 from clearway.config.configuration import Config
 from clearway.config.notify import NotifyConfig
 from clearway.model.errors import ClearwayError, ConfigError, StoreError
@@ -32,6 +32,7 @@ from clearway.notify.dispatch import Dispatcher
 from clearway.service.configuration_record import ConfigurationRecord
 from clearway.service.listening import NEXT_REQUEST_S, BoundedConnection, close_idle, known_hosts, listen
 from clearway.service.loop import Loop
+from clearway.slurm.identity import SlurmIdentity
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.metrics import Metrics
 from clearway.web import page
@@ -88,7 +89,7 @@ class Service:
         metrics: Metrics,
         tokens: Tokens,
         *,
-        slurm: Directory | None = None,
+        slurm: SlurmIdentity | None = None,
         read_config: Callable[[], Config] | None = None,
         notifier: Notifier | None = None,
         dispatcher: Dispatcher | None = None,
@@ -267,7 +268,7 @@ def api_context(loop: Loop, *, pulse: Pulse, logins: Logins, metrics: Metrics) -
         pulse=pulse,
         logins=logins,
         metrics=metrics,
-        refusals=Refusals(parts.store, parts.clock, metrics.count_refused_login),
+        refusals=Refusals(parts.store, parts.clock, partial(metrics.add, "refused_logins", 1)),
         history=lambda: parts.history.history(loop.config),
         runs=parts.history.runs,
         wake=loop.wake,
@@ -331,7 +332,7 @@ def serve(
     metrics: Metrics,
     tokens: Tokens,
     *,
-    slurm: Directory | None = None,
+    slurm: SlurmIdentity | None = None,
     read_config: Callable[[], Config] | None = None,
     dispatcher: Dispatcher | None = None,
     announce: Callable[[str], None] = lambda _: None,

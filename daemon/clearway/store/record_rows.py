@@ -28,7 +28,7 @@ from sqlalchemy import (
     update,
 )
 
-from clearway.estimates.run_times import RunKey, RunRecord
+from clearway.estimates.history import RunKey, RunRecord
 from clearway.model.errors import StoreError
 from clearway.model.notice import Channel, Notice, Waiting
 from clearway.model.orders import RollingDrain, RollingState

@@ -13,15 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from clearway.config.configuration import Mode
 from clearway.execution.job_lifecycle import Command
+from clearway.model import errors
 from clearway.model.claims import Restart
-from clearway.model.errors import (
-    LeaseLostError,
-    SlurmRefusedError,
-    SlurmTimeoutError,
-    SlurmUnavailableError,
-    SnapshotTooOldError,
-    StoreError,
-)
 from clearway.model.notice import Channel
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.orders import MoveKind, TurnState
@@ -34,130 +27,108 @@ PREEMPTING = tuple(action for action in Action if action is not Action.END)
 RECORDS = ("job", "node", "reservation")
 # By the error that ended the cycle, the first that fits.
 FAILURES = {
-    SlurmTimeoutError: "slurm_timeout",
-    SlurmUnavailableError: "slurm_unavailable",
-    SlurmRefusedError: "slurm_refused",
-    StoreError: "store",
+    errors.SlurmTimeoutError: "slurm_timeout",
+    errors.SlurmUnavailableError: "slurm_unavailable",
+    errors.SlurmRefusedError: "slurm_refused",
+    errors.StoreError: "store",
     BaseException: "internal",
 }
-CUTS = {LeaseLostError: "lease_lost", SnapshotTooOldError: "snapshot_too_old", BaseException: "other"}
+CUTS = {errors.LeaseLostError: "lease_lost", errors.SnapshotTooOldError: "snapshot_too_old", BaseException: "other"}
 _RULES = tuple(rule.name for rule in RULES)
 
+
+def _table(text: str) -> dict[str, str]:
+    """Lines ``name: meaning``; a line that goes on is indented."""
+    lines = text.strip().replace("\n    ", " ").splitlines()
+    return {name: meaning for name, _, meaning in (line.partition(": ") for line in lines)}
+
+
 # The registry adds ``_total`` to their names.
-_COUNTERS = {
-    "cycles": "Cycles that succeeded.",
-    "cycle_failures": "Cycles that failed, by cause.",
-    "handling_failures": (
-        "Jobs, requests, operations and parts of cycles that made Clearway fail; the cycles went on without them."
-    ),
-    "cycles_cut": (
-        "Cycles that ended before their work was done: the lease was lost, or what was seen of the cluster too old."
-    ),
-    "slurm_queries": "Queries to Slurm that snapshots of the cluster took.",
-    "slurm_steps": "Commands given to Slurm, by kind and result.",
-    "rest_refusals": "REST requests that were answered 429 because their lane was full, by lane.",
-    "refused_logins": "REST requests with a token that is not good (token), a role that does not suffice (role), or a "
-    "user named by what is not the proxy (proxy).",
-    "skipped_records": "Records that could not be read; one that stays unreadable counts once.",
-    "evictions_planned": "Evictions planned.",
-    "evictions": "Evictions that have ended, by result.",
-    "preemptor_starts": "Preemptors that started with Clearway's help.",
-    "deadlines_missed": "Evictions whose preemptor started after its deadline, or that failed.",
-    "nodes_emptied": "Nodes that drains have emptied.",
-    "promises": "Promises of nodes: kept, kept late, or not kept; cancelled ones do not count.",
-    "moved_jobs": "Jobs that compaction and promotion have moved, and that run again.",
-    "move_gain_node_seconds": ("Node-seconds that moves were expected to gain; only of those carried out to the end."),
-    "compacted_nodes": "Nodes that compaction has moved all jobs off.",
-    "rolling_drain_skipped_nodes": (
-        "Nodes that rolling drains could not empty; nodes that an operator left out do not count."
-    ),
-    "preemptions": "Jobs that passed their point of no return.",
-    "lost_work_node_seconds": "Node-seconds of work that preemption lost, by action.",
-    "caused_preemptions": (
-        "Jobs that had to leave, by rule, account and partition of the job that they left for; rule drain, promise, "
-        "compaction or promotion: for no job."
-    ),
-    "caused_lost_work_node_seconds": "Node-seconds of work lost by jobs that had to leave, by what they left for.",
-    "suffered_preemptions": "Jobs that had to leave, by their own account and partition.",
-    "suffered_lost_work_node_seconds": (
-        "Node-seconds of work lost by jobs that had to leave, by their own account and partition."
-    ),
-    "saved_work_node_seconds": (
-        "Node-seconds of work that checkpoints saved: what a kill would have lost, less what was lost."
-    ),
-    "rule_lost_work_node_seconds": (
-        "Node-seconds that plans expected to lose (rule clearway), and that simple rules would have lost instead."
-    ),
-    "rule_infeasible": (
-        "Plans for which a simple rule would not have freed the nodes in time; they add nothing to its loss."
-    ),
-    "checkpoints": "Checkpoints that were asked for, by what became of them.",
-    "restarts": (
-        "Runs that went on from a checkpoint: from the newest (ok), the one before (fallback), or none (scratch)."
-    ),
-    "messages_sent": "Messages to owners and operators that were sent, by channel; one may tell of several things.",
-    "messages_failed": "Attempts to send such a message that failed, by channel; they are repeated.",
-    "notices_given_up": "Things that owners or operators were not told by this channel, and will not be.",
-}
-_GAUGES = {
-    "notices_waiting": "Things that owners or operators are still to be told, by channel; 0: none.",
-    "notices_oldest_timestamp_seconds": "Unix time from which on the oldest of them waits, by channel; 0: none waits.",
-    "last_cycle_timestamp_seconds": "Unix time of the last cycle that succeeded; 0: none has yet.",
-    "unreadable_records": (
-        "Records in the newest snapshot that could not be read; nothing is done to them. 0: all were read."
-    ),
-    "database_bytes": "Size of the database, bytes; 0: not known yet.",
-    "database_limit_bytes": "Size from which on no proposals are stored in observe mode, bytes.",
-    "quarantined": "Subjects that are passed over because Clearway failed at them when last tried; 0: none is.",
-    "unreadable_claims": (
-        "Jobs in the newest snapshot whose Comment begins with clearway: but cannot be read; it counts as none."
-    ),
-    "paused": "1 while an operator has paused the daemon, else 0.",
-    "stopped": "1 while no job is made to leave because nodes were lost after others had (clearway resume), else 0.",
-    "halted": "1 while no command is given to Slurm (clearway halt, or the file daemon.halt_file), else 0.",
-    "only_observes": "1 while Clearway begins nothing because it does not know the release of Slurm, else 0.",
-    "standby": "1 while another daemon holds the lease on the database, else 0.",
-    "clock_doubted": "1 while nothing is done because the wall clock was set, or other clocks disagree, else 0.",
-    "lease_epoch": "Number of the takeover that made this daemon the one that acts; 0: another daemon holds the lease.",
-    "mode": "1 for the configured daemon.mode, 0 for the others.",
-    "paused_users": (
-        "Users whose urgent jobs are left to Slurm for a while (left_alone), or need approval (asked_about; one that "
-        "stands for all users counts as one); 0: none."
-    ),
-    "waiting_preemptors": "Preemptors that wait; 0: none waits.",
-    "waiting_preemptors_without_eviction": (
-        "Preemptors that wait and for which nothing is planned; 0: there is a plan for each."
-    ),
-    "urgent_jobs_left_to_slurm": (
-        "Urgent jobs that wait and that no plan is made for, by what they ask for or wait for; 0: none."
-    ),
-    "waiting_preemptors_overdue": "Preemptors that wait beyond their deadline; 0: none does.",
-    "open_evictions": "Evictions in each open state.",
-    "open_preemptions": "Preemptees of evictions under way, in each open state.",
-    "open_rolling_drains": "Rolling drains that have not ended; 0: none is under way.",
-    "rolling_drain_nodes": "Nodes of open rolling drains, by the state of their turn.",
-    "rolling_drain_standstill_seconds": (
-        "Seconds since a node's turn last changed, in the open rolling drain where that is longest; 0: none open."
-    ),
-    "budget_jobs": "Jobs preempted in the last hour (used), and how many may be (limit; absent: no limit).",
-    "budget_lost_node_seconds": (
-        "Node-seconds of work lost in the last hour (used), and how many may be (limit; absent: no limit)."
-    ),
-}
-_HISTOGRAMS = {
-    "cycle_duration_seconds": "Duration of a cycle that succeeded.",
-    "planner_duration_seconds": "Seconds that it took to plan an eviction and to store it.",
-    "time_to_start_seconds": "Seconds from the plan of an eviction to the start of its preemptor.",
-    "time_to_empty_seconds": "Seconds from the beginning of a drain until its nodes were empty.",
-    "start_margin_seconds": (
-        "Seconds from a preemptor's start to its deadline; negative: it started after the deadline."
-    ),
-    "checkpoint_duration_seconds": "Seconds from asking a job to save itself to its checkpoint.",
-    "checkpoint_prediction_error_seconds": (
-        "Seconds that a checkpoint took beyond those predicted; negative: it took less."
-    ),
-    "checkpoint_seconds_ratio": "Seconds that a checkpoint took, over those predicted; 1: exactly as predicted.",
-}
+_COUNTERS = _table("""
+cycles: Cycles that succeeded.
+cycle_failures: Cycles that failed, by cause.
+handling_failures: Jobs, requests, operations and parts of cycles that made Clearway fail; the cycles went on without
+    them.
+cycles_cut: Cycles that ended before their work was done: the lease was lost, or what was seen of the cluster too old.
+slurm_queries: Queries to Slurm that snapshots of the cluster took.
+slurm_steps: Commands given to Slurm, by kind and result.
+rest_refusals: REST requests that were answered 429 because their lane was full, by lane.
+refused_logins: REST requests with a token that is not good (token), a role that does not suffice (role), or a user
+    named by what is not the proxy (proxy).
+skipped_records: Records that could not be read; one that stays unreadable counts once.
+evictions_planned: Evictions planned.
+evictions: Evictions that have ended, by result.
+preemptor_starts: Preemptors that started with Clearway's help.
+deadlines_missed: Evictions whose preemptor started after its deadline, or that failed.
+nodes_emptied: Nodes that drains have emptied.
+promises: Promises of nodes: kept, kept late, or not kept; cancelled ones do not count.
+moved_jobs: Jobs that compaction and promotion have moved, and that run again.
+move_gain_node_seconds: Node-seconds that moves were expected to gain; only of those carried out to the end.
+compacted_nodes: Nodes that compaction has moved all jobs off.
+rolling_drain_skipped_nodes: Nodes that rolling drains could not empty; nodes that an operator left out do not count.
+preemptions: Jobs that passed their point of no return.
+lost_work_node_seconds: Node-seconds of work that preemption lost, by action.
+caused_preemptions: Jobs that had to leave, by rule, account and partition of the job that they left for; rule drain,
+    promise, compaction or promotion: for no job.
+caused_lost_work_node_seconds: Node-seconds of work lost by jobs that had to leave, by what they left for.
+suffered_preemptions: Jobs that had to leave, by their own account and partition.
+suffered_lost_work_node_seconds: Node-seconds of work lost by jobs that had to leave, by their own account and
+    partition.
+saved_work_node_seconds: Node-seconds of work that checkpoints saved: what a kill would have lost, less what was lost.
+rule_lost_work_node_seconds: Node-seconds that plans expected to lose (rule clearway), and that simple rules would have
+    lost instead.
+rule_infeasible: Plans for which a simple rule would not have freed the nodes in time; they add nothing to its loss.
+checkpoints: Checkpoints that were asked for, by what became of them.
+restarts: Runs that went on from a checkpoint: from the newest (ok), the one before (fallback), or none (scratch).
+messages_sent: Messages to owners and operators that were sent, by channel; one may tell of several things.
+messages_failed: Attempts to send such a message that failed, by channel; they are repeated.
+notices_given_up: Things that owners or operators were not told by this channel, and will not be.
+""")
+_GAUGES = _table("""
+notices_waiting: Things that owners or operators are still to be told, by channel; 0: none.
+notices_oldest_timestamp_seconds: Unix time from which on the oldest of them waits, by channel; 0: none waits.
+last_cycle_timestamp_seconds: Unix time of the last cycle that succeeded; 0: none has yet.
+unreadable_records: Records in the newest snapshot that could not be read; nothing is done to them. 0: all were read.
+database_bytes: Size of the database, bytes; 0: not known yet.
+database_limit_bytes: Size from which on no proposals are stored in observe mode, bytes.
+quarantined: Subjects that are passed over because Clearway failed at them when last tried; 0: none is.
+unreadable_claims: Jobs in the newest snapshot whose Comment begins with clearway: but cannot be read; it counts as
+    none.
+paused: 1 while an operator has paused the daemon, else 0.
+stopped: 1 while no job is made to leave because nodes were lost after others had (clearway resume), else 0.
+halted: 1 while no command is given to Slurm (clearway halt, or the file daemon.halt_file), else 0.
+only_observes: 1 while Clearway begins nothing because it does not know the release of Slurm, else 0.
+standby: 1 while another daemon holds the lease on the database, else 0.
+clock_doubted: 1 while nothing is done because the wall clock was set, or other clocks disagree, else 0.
+lease_epoch: Number of the takeover that made this daemon the one that acts; 0: another daemon holds the lease.
+mode: 1 for the configured daemon.mode, 0 for the others.
+paused_users: Users whose urgent jobs are left to Slurm for a while (left_alone), or need approval (asked_about; one
+    that stands for all users counts as one); 0: none.
+waiting_preemptors: Preemptors that wait; 0: none waits.
+waiting_preemptors_without_eviction: Preemptors that wait and for which nothing is planned; 0: there is a plan for each.
+urgent_jobs_left_to_slurm: Urgent jobs that wait and that no plan is made for, by what they ask for or wait for; 0:
+    none.
+waiting_preemptors_overdue: Preemptors that wait beyond their deadline; 0: none does.
+open_evictions: Evictions in each open state.
+open_preemptions: Preemptees of evictions under way, in each open state.
+open_rolling_drains: Rolling drains that have not ended; 0: none is under way.
+rolling_drain_nodes: Nodes of open rolling drains, by the state of their turn.
+rolling_drain_standstill_seconds: Seconds since a node's turn last changed, in the open rolling drain where that is
+    longest; 0: none open.
+budget_jobs: Jobs preempted in the last hour (used), and how many may be (limit; absent: no limit).
+budget_lost_node_seconds: Node-seconds of work lost in the last hour (used), and how many may be (limit; absent: no
+    limit).
+""")
+_HISTOGRAMS = _table("""
+cycle_duration_seconds: Duration of a cycle that succeeded.
+planner_duration_seconds: Seconds that it took to plan an eviction and to store it.
+time_to_start_seconds: Seconds from the plan of an eviction to the start of its preemptor.
+time_to_empty_seconds: Seconds from the beginning of a drain until its nodes were empty.
+start_margin_seconds: Seconds from a preemptor's start to its deadline; negative: it started after the deadline.
+checkpoint_duration_seconds: Seconds from asking a job to save itself to its checkpoint.
+checkpoint_prediction_error_seconds: Seconds that a checkpoint took beyond those predicted; negative: it took less.
+checkpoint_seconds_ratio: Seconds that a checkpoint took, over those predicted; 1: exactly as predicted.
+""")
 _LABELS: dict[str, dict[str, Iterable[str]]] = {
     "cycle_failures": {"kind": FAILURES.values()},
     "handling_failures": {"kind": Subject},

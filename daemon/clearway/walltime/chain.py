@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from clearway.model.errors import WalltimeError
-from clearway.walltime.model import Costs, WalltimeRequest
+from clearway.walltime.request_sequence import Costs, WalltimeRequest
 
 SLACK_S = 30.0  # Slurm's limit lies so far behind a request at least: to requeue takes a moment
 _NUMBERS = ("request", "asked_cs", "saved_cs")
@@ -59,11 +59,7 @@ def limit_minutes(request_s: float) -> int:
 
 
 def plan_text(requests: Sequence[WalltimeRequest]) -> str:
-    """The file ``plan``.
-
-    Raises:
-        WalltimeError: a request that no cluster grants.
-    """
+    """The file ``plan``. Raises ``WalltimeError``: a request that no cluster grants."""
     for number, request in enumerate(requests, 1):
         if request.request_s > _MOST_S:
             raise WalltimeError(f"request {number} is longer than a year")
@@ -90,11 +86,7 @@ def _hundredths(seconds: float) -> int:
 
 
 def parse_state(text: str) -> ChainState:
-    """The file ``state``.
-
-    Raises:
-        WalltimeError: it is damaged.
-    """
+    """The file ``state``. Raises ``WalltimeError``: it is damaged."""
     found = dict(line.partition("=")[::2] for line in text.splitlines())
     try:
         stage = Stage(found.get("state", ""))

@@ -1,4 +1,4 @@
-"""How long jobs last: the nine distributions of the stochastic-jobs paper (Table 1), and those of samples.
+"""How long jobs last: the nine distributions of the stochastic-jobs paper (Table 1), those of samples, and fits.
 
 The paper: "Reservation and Checkpointing Strategies for Stochastic Jobs", IPDPS, 2020 (hal-03029298).
 
@@ -6,10 +6,19 @@ Model: every distribution has a finite support [low, high]. One that has none is
 in the paper, and its probabilities are scaled to sum to 1. Times are in seconds; parameters are in the unit given
 (``rate`` is per unit, ``mu`` and ``sigma`` of lognormal are those of the logarithm of the number of units). scipy is
 imported when a continuous distribution is made: nothing else of Clearway needs it.
+
+Fits are by maximum likelihood, of the families without a bound of their own (exponential, weibull, gamma, lognormal,
+pareto). The Kolmogorov-Smirnov distance is the largest gap between the samples' and the fitted distribution function;
+the family with the least is taken. The parameters come from the same samples, so that the usual p-value is too kind:
+the verdict compares the distance with Lilliefors' 5 % limits instead, 0.895 / sqrt(n) for an estimated normal
+distribution (the logarithms of lognormal samples; near enough for weibull and gamma) and 1.08 / sqrt(n) for an
+exponential one (also the logarithms of pareto samples).
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -24,6 +33,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 TRUNCATED_AT = 1e-7
 _LARGEST_S = 100 * 365 * 86_400.0
 _MEAN_STEPS = 200_000
+FEW_SAMPLES = 30  # to trust a fit
+_NORMAL, _EXPONENTIAL = 0.895, 1.08
 
 
 @dataclass(frozen=True)
@@ -111,11 +122,6 @@ Distribution: TypeAlias = Continuous | Discrete
 """
 
 
-def sample(distribution: Distribution, size: int, seed: int) -> Floats:
-    """``size`` execution times; the same seed draws the same."""
-    return distribution.quantile(np.random.Generator(np.random.PCG64(seed)).random(size))
-
-
 def empirical(samples_s: Iterable[float]) -> Discrete:
     """Each sample is as likely as any other."""
     samples = checked_samples(samples_s)
@@ -124,11 +130,7 @@ def empirical(samples_s: Iterable[float]) -> Discrete:
 
 
 def checked_samples(samples_s: Iterable[float]) -> Floats:
-    """Samples that something can be planned for.
-
-    Raises:
-        WalltimeError: there are none, or one of them is no execution time.
-    """
+    """Samples that something can be planned for. Raises ``WalltimeError``: none, or one that is no execution time."""
     samples = np.fromiter(samples_s, dtype=np.float64)
     if len(samples) == 0:
         raise WalltimeError("there are no samples")
@@ -145,37 +147,28 @@ def _truncnormal(stats: Any, unit_s: float, mu: float, variance: float, low: flo
     return stats.truncnorm((low - mu) / deviation, (high - mu) / deviation, loc=mu * unit_s, scale=deviation * unit_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One row of Table 1: how it is made of scipy.stats, the unit in seconds and parameters; those there (hours)."""
-
-    make: Callable[..., Any]
-    paper: Mapping[str, float]
-
-
-FAMILIES: Mapping[str, Family] = {
-    "exponential": Family(lambda stats, unit_s, rate: stats.expon(scale=unit_s / rate), {"rate": 1.0}),
-    "weibull": Family(
-        lambda stats, unit_s, scale, shape: stats.weibull_min(shape, scale=scale * unit_s), {"scale": 1.0, "shape": 0.5}
-    ),
-    "gamma": Family(
-        lambda stats, unit_s, shape, rate: stats.gamma(shape, scale=unit_s / rate), {"shape": 2.0, "rate": 2.0}
-    ),
-    "lognormal": Family(
-        lambda stats, unit_s, mu, sigma: stats.lognorm(sigma, scale=math.exp(mu) * unit_s), {"mu": 3.0, "sigma": 0.5}
-    ),
-    "pareto": Family(
-        lambda stats, unit_s, scale, shape: stats.pareto(shape, scale=scale * unit_s), {"scale": 1.5, "shape": 3.0}
-    ),
-    "truncnormal": Family(_truncnormal, {"mu": 8.0, "variance": 2.0, "low": 1.0, "high": 20.0}),
-    "uniform": Family(
-        lambda stats, unit_s, low, high: stats.uniform(low * unit_s, (high - low) * unit_s), {"low": 1.0, "high": 20.0}
-    ),
-    "beta": Family(lambda stats, unit_s, a, b: stats.beta(a, b, scale=unit_s), {"a": 2.0, "b": 2.0}),
-    "boundedpareto": Family(
-        lambda stats, unit_s, low, high, shape: stats.truncpareto(shape, high / low, scale=low * unit_s),
-        {"low": 1.0, "high": 20.0, "shape": 2.1},
-    ),
+# Table 1: the parameters of each distribution there (hours), and how it is made of scipy.stats.
+FAMILIES: Mapping[str, Mapping[str, float]] = {
+    "exponential": {"rate": 1.0},
+    "weibull": {"scale": 1.0, "shape": 0.5},
+    "gamma": {"shape": 2.0, "rate": 2.0},
+    "lognormal": {"mu": 3.0, "sigma": 0.5},
+    "pareto": {"scale": 1.5, "shape": 3.0},
+    "truncnormal": {"mu": 8.0, "variance": 2.0, "low": 1.0, "high": 20.0},
+    "uniform": {"low": 1.0, "high": 20.0},
+    "beta": {"a": 2.0, "b": 2.0},
+    "boundedpareto": {"low": 1.0, "high": 20.0, "shape": 2.1},
+}
+_MADE: Mapping[str, Callable[..., Any]] = {
+    "exponential": lambda stats, unit_s, rate: stats.expon(scale=unit_s / rate),
+    "weibull": lambda stats, unit_s, scale, shape: stats.weibull_min(shape, scale=scale * unit_s),
+    "gamma": lambda stats, unit_s, shape, rate: stats.gamma(shape, scale=unit_s / rate),
+    "lognormal": lambda stats, unit_s, mu, sigma: stats.lognorm(sigma, scale=math.exp(mu) * unit_s),
+    "pareto": lambda stats, unit_s, scale, shape: stats.pareto(shape, scale=scale * unit_s),
+    "truncnormal": _truncnormal,
+    "uniform": lambda stats, unit_s, low, high: stats.uniform(low * unit_s, (high - low) * unit_s),
+    "beta": lambda stats, unit_s, a, b: stats.beta(a, b, scale=unit_s),
+    "boundedpareto": lambda stats, unit_s, low, high, shape: stats.truncpareto(shape, high / low, scale=low * unit_s),
 }
 _ABOVE_0 = {"rate", "scale", "shape", "sigma", "variance", "a", "b"}
 
@@ -196,20 +189,16 @@ def _check(name: str, parameters: Mapping[str, float]) -> None:
 
 
 def continuous(name: str, parameters: Mapping[str, float], unit_s: float = 1.0) -> Continuous:
-    """One of the nine, its parameters in units of ``unit_s`` seconds.
-
-    Raises:
-        WalltimeError: no such distribution, parameters missing or unknown, or none that has a support.
-    """
+    """One of the nine, its parameters in units of ``unit_s`` seconds. Raises ``WalltimeError``."""
     from scipy import stats  # noqa: PLC0415 - see the module's docstring
 
-    family = FAMILIES.get(name)
-    if family is None:
+    known = FAMILIES.get(name)
+    if known is None:
         raise WalltimeError(f"unknown distribution {name!r:.40}; there are {', '.join(FAMILIES)} and samples:FILE")
-    if set(parameters) != set(family.paper):
-        raise WalltimeError(f"{name} takes {', '.join(f'{key}=' for key in family.paper)} and nothing else")
+    if set(parameters) != set(known):
+        raise WalltimeError(f"{name} takes {', '.join(f'{key}=' for key in known)} and nothing else")
     _check(name, parameters)
-    whole = family.make(stats, unit_s, **parameters)
+    whole = _MADE[name](stats, unit_s, **parameters)
     low, high = (float(bound) for bound in whole.support())
     if not math.isfinite(high):
         high = float(whole.isf(TRUNCATED_AT))
@@ -222,11 +211,7 @@ def continuous(name: str, parameters: Mapping[str, float], unit_s: float = 1.0) 
 
 
 def parse(specification: str, unit_s: float) -> Continuous:
-    """``exponential:rate=1.0`` and the like.
-
-    Raises:
-        WalltimeError: see ``continuous``; or the text cannot be read.
-    """
+    """``exponential:rate=1.0`` and the like. Raises ``WalltimeError``: see ``continuous``; or it cannot be read."""
     name, _, rest = specification.partition(":")
     parameters: dict[str, float] = {}
     for part in filter(None, rest.split(",")):
@@ -239,3 +224,64 @@ def parse(specification: str, unit_s: float) -> Continuous:
             raise WalltimeError(f"{part!r:.60}: give each parameter once, as name=NUMBER")
         parameters[key.strip()] = value
     return continuous(name.strip(), parameters, unit_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """One family fitted to samples; parameters in the unit of the samples."""
+
+    name: str
+    parameters: Mapping[str, float]
+    distance: float  # Kolmogorov-Smirnov: 0 is a perfect fit
+    samples: int
+
+    @property
+    def specification(self) -> str:
+        """As ``clearway walltime plan --distribution`` takes it."""
+        return f"{self.name}:" + ",".join(f"{key}={value:.6g}" for key, value in self.parameters.items())
+
+    @property
+    def verdict(self) -> str:
+        """Good where samples of the fitted family exceed the distance in more than one case of twenty."""
+        limit = (_EXPONENTIAL if self.name in {"exponential", "pareto"} else _NORMAL) / math.sqrt(self.samples)
+        said = f"{self.specification} (largest gap {self.distance:.3f}, {self.samples} samples)"
+        if self.samples < FEW_SAMPLES:
+            return f"too few samples to trust a fit; nearest is {said}"
+        if self.distance <= limit:
+            return f"good fit: {said}; a gap up to {limit:.3f} is chance"
+        return f"poor fit: nearest is {said}; a gap above {limit:.3f} is hardly chance"
+
+
+def fits(samples: Iterable[float]) -> list[Fit]:
+    """Every family that can be fitted, best first. Raises ``WalltimeError``: samples that cannot be."""
+    from scipy import stats  # noqa: PLC0415 - see the module's docstring
+
+    values = checked_samples(samples)
+    if len(np.unique(values)) < 2:
+        raise WalltimeError("a fit needs at least two different samples")
+    if values.min() == 0:
+        raise WalltimeError("a fit needs samples above 0")
+    found = []
+    for name, parameters in _estimates(values, stats).items():
+        with suppress(WalltimeError):  # so far off that it has no support
+            whole = continuous(name, parameters).whole
+            distance = float(stats.ks_1samp(values, whole.cdf, method="asymp").statistic)
+            found.append(Fit(name, parameters, distance, len(values)))
+    return sorted(found, key=lambda fit: (fit.distance, fit.name))
+
+
+def _estimates(values: Floats, stats: Any) -> dict[str, dict[str, float]]:
+    logs = np.log(values)
+    estimates = {
+        "exponential": {"rate": 1.0 / float(values.mean())},
+        "lognormal": {"mu": float(logs.mean()), "sigma": float(logs.std())},
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its search passes through impossible parameters
+        shape, _, scale = stats.weibull_min.fit(values, floc=0)
+        estimates["weibull"] = {"scale": float(scale), "shape": float(shape)}
+        shape, _, scale = stats.gamma.fit(values, floc=0)
+        estimates["gamma"] = {"shape": float(shape), "rate": 1.0 / float(scale)}
+    least = float(values.min())
+    estimates["pareto"] = {"scale": least, "shape": 1.0 / float((logs - math.log(least)).mean())}
+    return estimates

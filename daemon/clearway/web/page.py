@@ -5,11 +5,9 @@ addressed relative to the page, so it also works below a proxy's path.
 """
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import NamedTuple
 
 from fastapi import FastAPI, HTTPException, Request, Response
 
@@ -34,8 +32,7 @@ HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(NamedTuple):
     content: bytes
     kind: str
     etag: str
@@ -44,21 +41,13 @@ class File:
 @cache
 def shipped() -> dict[str, File]:
     """Every file of the page, by its path below ``static``."""
-    return {path: _read(found) for path, found in _below(files("clearway.web") / "static", "")}
+    static = Path(__file__).parent / "static"
+    return {str(file.relative_to(static)): _read(file) for file in static.rglob("*") if file.is_file()}
 
 
-def _below(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
-    for each in folder.iterdir():
-        if each.is_dir():
-            yield from _below(each, f"{path}{each.name}/")
-        else:
-            yield f"{path}{each.name}", each
-
-
-def _read(found: Traversable) -> File:
-    content = found.read_bytes()
-    kind = _TYPES.get("." + found.name.rpartition(".")[2], "text/plain; charset=utf-8")
-    return File(content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+def _read(file: Path) -> File:
+    content = file.read_bytes()
+    return File(content, _TYPES.get(file.suffix, _TYPES[".txt"]), f'"{hashlib.sha256(content).hexdigest()[:32]}"')
 
 
 def mount(app: FastAPI) -> None:

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from clearway.cli.options import BAD_INPUT, commands, errors, with_options
+from clearway.cli.options import BAD_INPUT, CommandGroup, errors
 from clearway.model.errors import ClearwayError
 from clearway_lab.commands.options import SweepOptions, open_sweep
 
-experiment_app = commands("The papers' experiments again; each makes a report.")
+experiment_app = CommandGroup("The papers' experiments again; each makes a report.")
 
 Traces = Annotated[Path, typer.Option(help="Folder of the recorded workloads (Standard Workload Format).")]
 Out = Annotated[Path, typer.Option(help="Folder for report.html and a table as CSV; created if absent.")]
@@ -29,7 +29,6 @@ def cosim(out: Out) -> None:
 
 
 @experiment_app.command()
-@with_options
 def stochastic(out: Out, *, sweep: SweepOptions) -> None:
     """Walltime requests: Table 2 and Figures 5 to 7 of the stochastic-jobs paper, beside our values."""
     with _reports("stochastic", out) as reports, open_sweep(sweep) as workers:
@@ -37,7 +36,6 @@ def stochastic(out: Out, *, sweep: SweepOptions) -> None:
 
 
 @experiment_app.command()
-@with_options
 def urgent(traces: Traces, out: Out, seeds: Seeds = 3, *, sweep: SweepOptions) -> None:
     """Urgent jobs on recorded workloads: Figures 10 to 13, 16 and 17 and Table 2 of the UJFB paper, beside ours."""
     with _reports("urgent", out) as reports, open_sweep(sweep) as workers:
@@ -45,7 +43,6 @@ def urgent(traces: Traces, out: Out, seeds: Seeds = 3, *, sweep: SweepOptions) -
 
 
 @experiment_app.command()
-@with_options
 def realtime(traces: Traces, out: Out, seeds: Seeds = 3, *, sweep: SweepOptions) -> None:
     """Real-time jobs among batch jobs: Figures 3 to 7 and Table 3 of the WCJS paper, with Clearway beside them."""
     with _reports("realtime", out) as reports, open_sweep(sweep) as workers:
@@ -53,7 +50,6 @@ def realtime(traces: Traces, out: Out, seeds: Seeds = 3, *, sweep: SweepOptions)
 
 
 @experiment_app.command()
-@with_options
 def compaction(
     out: Out,
     seeds: Annotated[int, typer.Option(min=1, help="Number of random days of jobs.")] = _DAYS,
@@ -66,7 +62,6 @@ def compaction(
 
 
 @experiment_app.command()
-@with_options
 def drain(
     traces: Traces,
     out: Out,
@@ -80,7 +75,6 @@ def drain(
 
 
 @experiment_app.command()
-@with_options
 def promises(traces: Traces, out: Out, seeds: Seeds = 3, *, sweep: SweepOptions) -> None:
     """Nodes free at a promised time: a promise beside a plain reservation and reacting only, on recorded workloads."""
     with _reports("promises", out) as reports, open_sweep(sweep) as workers:
@@ -88,7 +82,6 @@ def promises(traces: Traces, out: Out, seeds: Seeds = 3, *, sweep: SweepOptions)
 
 
 @experiment_app.command(name="all")
-@with_options
 def every(traces: Traces, out: Out, seeds: Seeds = 3, *, sweep: SweepOptions) -> None:
     """All experiments, each in its own folder, and index.html with links to them."""
     with _reports("all", out) as reports:
@@ -103,7 +96,7 @@ def _reports(experiment: str, out: Path) -> Iterator[ModuleType]:
     with errors(BAD_INPUT, f"experiment {experiment}: "):
         try:
             out.mkdir(parents=True, exist_ok=True)
-            from clearway_lab.commands import reports  # noqa: PLC0415 - the other commands start quicker without
+            from clearway_lab.commands import reports  # noqa: PLC0415 - the other Commands start quicker without
 
             yield reports
         except OSError as error:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import typer
 
-from clearway.cli.options import BAD_INPUT, Output, OutputOption, commands, errors, with_options
+from clearway.cli.options import BAD_INPUT, CommandGroup, Output, OutputOption, errors
 from clearway_lab.commands.experiment import experiment_app
 from clearway_lab.commands.options import Cluster, ReplayOptions, SweepOptions
 
-app = commands(
+app = CommandGroup(
     "Study workloads: recorded ones under other schedulers, the papers' experiments, a site's own again.",
     add_completion=False,
 )
@@ -16,7 +16,6 @@ app.add_typer(experiment_app, name="experiment")
 
 
 @app.command()
-@with_options
 def simulate(asked: ReplayOptions, output: OutputOption = Output.TABLE, *, sweep: SweepOptions) -> None:
     """Replay a recorded workload under one or more schedulers, and print the results."""
     from clearway_lab.commands.simulate import simulate as run  # noqa: PLC0415 - `--help` is quicker without

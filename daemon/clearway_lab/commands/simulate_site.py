@@ -16,8 +16,7 @@ from clearway.api.report import report
 from clearway.api.report_schemas import ReportView
 from clearway.cli import render
 from clearway.cli.options import complain
-from clearway.cli.report import lines
-from clearway.cli.report_page import page
+from clearway.cli.report import lines, page
 from clearway.config.configuration import Config, load_config
 from clearway.estimates.history import HistoryKeeper
 from clearway.estimates.learning import History, Requeued

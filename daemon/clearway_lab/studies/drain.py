@@ -27,13 +27,13 @@ from random import Random
 from clearway.config.configuration import Config
 from clearway.drain.plan import plan_drain
 from clearway.eligibility.context import PlanningContext
-from clearway.estimates.learning import quantile
 from clearway.model.cluster import JobState
 from clearway.model.durations import format_duration
 from clearway.model.orders import DrainOrder
 from clearway.model.plan import DrainPlan, NoPlan
 from clearway.model.problem import Action
 from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.walltime.remaining import quantile
 from clearway_lab.errors import SimulationError
 from clearway_lab.schedulers.easy import Easy
 from clearway_lab.simulator.cluster_view import ClusterView

@@ -1,7 +1,7 @@
 """What the studies share: how a report is written, recorded workloads that a folder has, and cells. Pure.
 
-A report is an HTML page (``clearway.cli.page``), from a template of ``templates/``, and a table (CSV) beside it. What a
-template is given is escaped, but for charts (``chart``).
+A report is an HTML page (``clearway.cli.report``), from a template of ``templates/``, and a table (CSV) beside it.
+What a template is given is escaped, but for charts (``chart``).
 """
 
 import csv
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from clearway.cli.page import Missed, templates
+from clearway.cli.report import Missed, templates
 from clearway_lab.errors import TraceError
 
 C = TypeVar("C")

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from clearway.walltime.distributions import FAMILIES, Continuous, continuous
-from clearway.walltime.model import Costs
 from clearway.walltime.request_sequence import (
+    Costs,
     Strategy,
     best_periods,
     chunks,
@@ -86,7 +86,7 @@ class StochasticStudy:
 
 
 def of_paper(name: str) -> Continuous:
-    return continuous(name, FAMILIES[name].paper, HOUR_S)
+    return continuous(name, FAMILIES[name], HOUR_S)
 
 
 def study(sweep: Sweep, names: Sequence[str] = tuple(FAMILIES)) -> StochasticStudy:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from clearway.estimates.history import RunKey, RunRecord
 from clearway.estimates.learning import Requeued
-from clearway.estimates.run_times import RunKey, RunRecord
 from clearway.model.claims import Restart
 from clearway.model.operations import PreemptionState
 from clearway.model.problem import Action

@@ -12,11 +12,11 @@ from fastapi.testclient import TestClient
 
 from clearway.api.app import create_app
 from clearway.api.context import Pulse
-from clearway.api.logins import Directory, Logins
-from clearway.api.tokens import Tokens, digest_of
+from clearway.api.logins import Logins, Tokens, digest_of
 from clearway.config.access import AccessConfig, Public
 from clearway.model.events import fan_out
 from clearway.service.server import api_context
+from clearway.slurm.identity import SlurmIdentity
 from clearway.telemetry.metrics import Metrics
 from tests.simulation.world import Quiet, World, config
 
@@ -37,7 +37,7 @@ def token_file(folder: Path, text: str = LINE, mode: int = 0o600) -> Path:
 class ApiWorld(World):
     """A ``World`` with the application on top; everybody may read, unless the configuration given says otherwise."""
 
-    def __init__(self, folder: Path, *, tokens: Tokens, slurm: Directory | None = None, **fields: Any) -> None:
+    def __init__(self, folder: Path, *, tokens: Tokens, slurm: SlurmIdentity | None = None, **fields: Any) -> None:
         fields.setdefault("config", config())
         if "access" not in fields["config"].model_fields_set:
             fields["config"] = fields["config"].model_copy(update={"access": AccessConfig(public=Public.READING)})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clearway.api import authorization, context, now_routes
+from clearway.api import authorization, context, reading_routes
 from clearway.api.admission import PLACES, Lane, Lanes, lane_of
 from tests.unit.api.conftest import ApiWorld
 
@@ -46,7 +46,9 @@ def test_every_route_that_plans_is_in_the_lane_of_what_if(api: ApiWorld) -> None
     assert all(lane_of(scope(path, "POST")) is Lane.WHAT_IF for path in planning)
 
 
-@pytest.mark.parametrize("endpoint", [now_routes.health, now_routes.liveness, context._context, authorization._public])
+@pytest.mark.parametrize(
+    "endpoint", [reading_routes.health, reading_routes.liveness, context._context, authorization._public]
+)
 def test_what_is_in_no_lane_takes_no_thread(endpoint: Any) -> None:
     assert asyncio.iscoroutinefunction(endpoint)
 

@@ -11,7 +11,7 @@ import pytest
 from fastapi import APIRouter
 
 from clearway.api.authorization import PUBLIC, check_declared, needs
-from clearway.api.tokens import Tokens, new_token
+from clearway.api.logins import Tokens, new_token
 from clearway.config.access import AccessConfig
 from clearway.model.requests import Role
 from tests.builders import NOW

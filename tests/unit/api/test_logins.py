@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from clearway.api.logins import KEPT_S, LoginRefusedError, Logins, role_of
-from clearway.api.tokens import Tokens
+from clearway.api.logins import KEPT_S, LoginRefusedError, Logins, Tokens, role_of
 from clearway.config.access import AccessConfig
 from clearway.model.cluster import AdminLevel
 from clearway.model.errors import SlurmUnavailableError
 from clearway.model.requests import Identity, Role
+from clearway.slurm.identity import SlurmIdentity
 from tests.builders import NOW, ManualClock
 from tests.simulation.world import config
 from tests.unit.api.conftest import AUTHORIZED, TOKEN, ApiWorld, token_file
@@ -29,7 +29,7 @@ MY_GROUP = grp.getgrgid(os.getgid()).gr_name
 
 
 @dataclass
-class FakeSlurm:
+class FakeSlurm(SlurmIdentity):
     users: dict[str, str] = field(default_factory=lambda: {ALICE: "cwalice"})  # by token
     levels: dict[str, AdminLevel] = field(default_factory=dict)
     private: frozenset[str] = frozenset()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clearway.api.context import Feed
-from clearway.api.now_routes import node_map, shown
+from clearway.api.reading_routes import node_map, shown
 from clearway.model.requests import Role
 from clearway.slurm.parse.hostlist import expand
 from tests.simulation.world import config
@@ -149,7 +149,7 @@ def test_a_listener_hears_of_changes_alone() -> None:
         await asyncio.sleep(0)
         feed.close()
         assert await waiting is None, "the daemon stops"
-        assert feed.listeners == 0
+        assert not feed._listeners
 
     asyncio.run(scenario())
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from clearway.api.sight import Own
-from clearway.api.tokens import Tokens
+from clearway.api.authorization import Own
+from clearway.api.logins import Tokens
 from clearway.model.cluster import AdminLevel
 from tests.builders import NOW
 from tests.simulation.world import config

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.api.tokens import Tokens, digest_of, new_token
+from clearway.api.logins import Tokens, digest_of, new_token
 from clearway.model.errors import ConfigError
 from clearway.model.requests import Identity, Role
 from tests.unit.api.conftest import LINE, TOKEN, token_file
@@ -58,16 +58,17 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         Tokens(tmp_path)
 
 
-def test_reload_takes_new_tokens_and_keeps_the_old_ones_when_it_cannot(tmp_path: Path) -> None:
+def test_the_file_is_read_again_and_the_old_tokens_stay_until_they_are_replaced(tmp_path: Path) -> None:
     tokens = Tokens(token_file(tmp_path))
     token, entry = new_token("bob", Role.VIEWER, None)
     token_file(tmp_path, entry.line + "\n")
-    tokens.reload()
+    assert tokens.read() == (entry,)
+    assert tokens.find(TOKEN) is not None
+    tokens.entries = tokens.read()
     assert tokens.find(TOKEN) is None
-    assert tokens.find(token) == entry
     token_file(tmp_path, "nonsense\n")
     with pytest.raises(ConfigError):
-        tokens.reload()
+        tokens.read()
     assert tokens.find(token) == entry
 
 

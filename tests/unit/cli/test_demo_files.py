@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.api.tokens import Tokens
+from clearway.api.logins import Tokens
 from clearway.cli.demo import DemoFiles, run
 from clearway.config.configuration import Mode, load_config
 from clearway.model.clock import ScaledClock

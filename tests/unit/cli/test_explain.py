@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from clearway.api.plan_schemas import WholePlanView
+from clearway.api.schemas import WholePlanView
 from clearway.api.views import explanation_view, plan_view
 from clearway.cli.explain import tables
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option

@@ -9,7 +9,7 @@ import pytest
 
 from clearway.api import views
 from clearway.api.schemas import EvictionList, EvictionSummary, StepView
-from clearway.cli import eviction_view, render
+from clearway.cli import evictions, render
 from clearway.model.operations import EvictionState
 from clearway.model.plan import Choice, NoPlan, Verdict
 from clearway.model.records import StepRecord
@@ -57,16 +57,16 @@ def test_tables_show_hostile_text_as_it_is(
     e = replace(e, preemptions=tuple(replace(p, note=f"note {text}") for p in e.preemptions))
     steps = (StepRecord(step_id=1, eviction_id=3, job_id="101", kind="event", intended_at=NOW, detail=f"said {text}"),)
     listed = EvictionList(items=(views.eviction_summary(e, EvictionSummary),), next_offset=None)
-    eviction_view.evictions(listed, "table")
+    render.answer(listed, "table", lambda: evictions.summaries(listed.items, "table"))
     told = tuple(StepView.model_validate(step) for step in steps)
-    eviction_view.eviction(views.eviction_view(e, Store("sqlite://")), views.verdict_views(e), told, "table")
-    eviction_view.what_if(views.what_if_view(NOW, NoPlan(f"because {text}")), "table")
+    evictions.eviction(views.eviction_view(e, Store("sqlite://")), views.verdict_views(e), told, "table")
+    evictions.what_if(views.what_if_view(NOW, NoPlan(f"because {text}")), "table")
     printed = capsys.readouterr().out
     assert all(line.isprintable() for line in printed.split("\n"))
     shown = render.visible(text)
     for word in ("reason", "outcome", "note", "said", "because"):
         assert f"{word} {shown}" in printed
-    eviction_view.evictions(listed, "json")
+    render.print_document(listed)
     printed = capsys.readouterr().out
     assert printed.isascii()
     assert json.loads(printed)["items"][0]["user"] == text

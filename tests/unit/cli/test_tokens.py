@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from clearway.api.tokens import Tokens
+from clearway.api.logins import Tokens
 from clearway.cli.app import app
 from clearway.model.requests import Identity, Role
 

@@ -11,12 +11,22 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.estimates.checkpoint_load import CheckpointWrite, has_room, may_join, next_to_ask
+from clearway.estimates.checkpoint_load import CheckpointLoad, CheckpointWrite, may_begin, next_to_ask
 from tests.builders import NOW, after
 
 
 def write(job_id: str, seconds: float = 10.0, due_s: float = 60.0, rate_mib_s: float = 100.0) -> CheckpointWrite:
     return CheckpointWrite(job_id=job_id, seconds=seconds, latest=after(due_s), rate_mib_s=rate_mib_s)
+
+
+def has_room(one: CheckpointWrite, running: Sequence[CheckpointWrite], limit: int, bandwidth_mib_s: float) -> bool:
+    return may_begin(one, CheckpointLoad((one,), tuple(running), (), first=one), limit, bandwidth_mib_s)
+
+
+def may_join(one: CheckpointWrite, first: CheckpointWrite, begun: Sequence[CheckpointWrite]) -> bool:
+    running = tuple(each for each in begun if each.done is None)
+    complete = tuple(each for each in begun if each.done is not None)
+    return may_begin(one, CheckpointLoad((one,), running, complete, first=first), 9, 1e9)
 
 
 def late(order: Sequence[CheckpointWrite]) -> int:

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from clearway.config.configuration import CostsConfig, LearningConfig
 from clearway.estimates.costs import NO_HISTORY, CostBasis, app_checkpoint_s, preemption_options, write_time_s
-from clearway.estimates.learning import History, Requeued, application, quantile
+from clearway.estimates.learning import History, Requeued, application
 from clearway.model.claims import CheckpointHow, Claims, Restart
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, Key, RestartRecord
+from clearway.walltime.remaining import quantile
 from tests.builders import NOW, after, job
 
 SAVED, FAILED, LATE, ENDED = CheckpointOutcome

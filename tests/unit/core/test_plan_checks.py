@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clearway.config.budget import BudgetConfig
+from clearway.config.access import BudgetConfig
 from clearway.config.configuration import Config
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.operations import Usage

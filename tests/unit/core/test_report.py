@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearway.api.report import part_of, report
-from clearway.cli.report_page import page, picture
+from clearway.cli.report import page, picture
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Action
 from clearway.model.records import Beside, Case, Ending
-from clearway.telemetry.cases import MOST_JOBS, case_of
+from clearway.telemetry.report import MOST_JOBS, case_of
 from tests.builders import NOW, after, eviction, preemption
 from tests.unit.core.cases import case, case_job
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from clearway.estimates.history import HistoryKeeper
-from clearway.estimates.run_times import ObservedRun, RunKey, RunRecord, advice_on, sentence, update_runs
+from clearway.estimates.history import HistoryKeeper, ObservedRun, RunKey, RunRecord, advice_on, sentence, update_runs
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Skipped
 from clearway.store.repository import Store
 from clearway.walltime.remaining import RunTimes, advice
-from tests.builders import NOW, after, job, snapshot
+from tests.builders import after, job, snapshot
 
 RUNNING = job("101", name="fit", time_limit_s=7_200)
 
@@ -85,16 +84,15 @@ def test_the_daemon_remembers(tmp_path: Path) -> None:
     assert sorted(each.run_s for each in found) == [80.0 + n for n in range(1, 21)]
     assert advice_on(found).asked_s == 7_200  # type: ignore[union-attr]
 
-    chance = memory.chance_of_end(replace(RUNNING, start_time=after(-85)), NOW, after(5))
-    assert (chance.probability, chance.samples) == (pytest.approx(5 / 15), 15)
-    assert memory.chance_of_end(job("5", user="bob"), NOW, after(5)).samples == 0
+    assert memory.run_times(key).survival(85, 90) == pytest.approx(10 / 15)
+    assert memory.run_times(RunKey("bob", "fit")).chance_of_end(85, 90) == 0
 
     memory.forget()
     assert set(memory.runs(key)) == set(found), "from the store"
     memory.record_ends(snapshot([RUNNING]), ())
     memory.record_ends(at(10), ())
     assert memory.runs(key)[0].job_id == "101"
-    assert memory.chance_of_end(RUNNING, NOW, after(10)).probability == 1.0
+    assert memory.run_times(key).survival(3_600, 3_610) == 0.0
     store.close()
 
 

@@ -15,7 +15,7 @@ import typer.main
 from pydantic import BaseModel
 
 from clearway.cli.app import app as command_line
-from clearway.cli.joined import below
+from clearway.cli.app import below
 from clearway.config.configuration import Config, parse_config
 from clearway.model.clock import SystemClock
 from clearway.service import server

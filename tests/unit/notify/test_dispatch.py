@@ -14,9 +14,8 @@ import pytest
 from clearway.config.notify import NotifyConfig
 from clearway.model.errors import LeaseLostError
 from clearway.model.notice import Channel, Notice, NoticeKind
-from clearway.notify.dispatch import Courier, Dispatcher, NotesFence
-from clearway.notify.outbox import Bell
-from clearway.notify.undelivered import BusyError, NotYetError, UndeliverableError, UndeliveredError, UnwantedError
+from clearway.notify.dispatch import Bell, Courier, Dispatcher, NotesFence
+from clearway.notify.sending import BusyError, NotYetError, UndeliverableError, UndeliveredError, UnwantedError
 from clearway.store.repository import Store
 from clearway.telemetry.metrics import Metrics
 from tests.builders import NOW, ManualClock, after
@@ -53,7 +52,7 @@ class Scene:
         self.clock, self.leader, self.receiver = ManualClock(NOW), Leads(), Receiver()
         self.store = Store(f"sqlite:///{folder}/clearway.sqlite")
         self.metrics = Metrics(self.clock)
-        self.courier = Courier(channel, self.store, self.clock, self.metrics.notices, self.leader)
+        self.courier = Courier(channel, self.store, self.clock, self.metrics, self.leader)
         self.courier.sender, self.courier.config = self.receiver, NotifyConfig(**config)
         self.channel = channel
 
@@ -270,7 +269,7 @@ def test_a_receiver_that_hangs_keeps_no_other_from_being_told(tmp_path: Path) ->
             released.wait(60)
 
     senders = {Channel.WEBHOOK: Hangs(), Channel.MAIL: mail}
-    dispatcher = Dispatcher(store, clock, Metrics(clock).notices, bell, Leads(), lambda _: senders)
+    dispatcher = Dispatcher(store, clock, Metrics(clock), bell, Leads(), lambda _: senders)
     dispatcher.open(NotifyConfig())()
     made = Notice(key="a", kind=NoticeKind.LEFT, channel=Channel.WEBHOOK, at=NOW, created_at=NOW, user="anna")
     store.add_notices([made, Notice(key="a", kind=NoticeKind.LEFT, channel=Channel.MAIL, at=NOW, created_at=NOW)])

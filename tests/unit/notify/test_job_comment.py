@@ -13,8 +13,7 @@ from clearway.model.claims import parse_claims
 from clearway.model.cluster import JobState
 from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError
 from clearway.model.notice import Channel, NoticeKind
-from clearway.notify.sending import CommentWriter, OutputWriter
-from clearway.notify.undelivered import NotYetError, UndeliverableError, UndeliveredError
+from clearway.notify.sending import CommentWriter, NotYetError, OutputWriter, UndeliverableError, UndeliveredError
 from clearway.slurm.job_notes import JobWords
 from tests.builders import NOW, after
 from tests.unit.notify.test_words import notice

@@ -15,8 +15,7 @@ from pydantic import ValidationError
 
 from clearway.config.notify import MailConfig, NotifyConfig, TextsConfig
 from clearway.model.errors import SlurmTimeoutError
-from clearway.notify.mail import Mail
-from clearway.notify.undelivered import BusyError, UndeliverableError, UndeliveredError, UnwantedError
+from clearway.notify.sending import BusyError, Mail, UndeliverableError, UndeliveredError, UnwantedError
 from clearway.slurm.job_notes import MailSettings
 from tests.builders import NOW
 from tests.unit.notify.test_words import notice

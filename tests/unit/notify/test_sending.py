@@ -13,9 +13,8 @@ import pytest
 from clearway.config.notify import NotifyConfig, TextsConfig
 from clearway.model.errors import ConfigError
 from clearway.model.notice import Channel, Notice
-from clearway.notify.sending import Webhook, open_senders
-from clearway.notify.undelivered import UndeliverableError, UndeliveredError
-from clearway.notify.words import as_json
+from clearway.notify.changes import as_json
+from clearway.notify.sending import UndeliverableError, UndeliveredError, Webhook, open_senders
 from tests.builders import NOW
 from tests.unit.notify.test_words import notice
 

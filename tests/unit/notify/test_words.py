@@ -11,8 +11,8 @@ import pytest
 
 from clearway.config.notify import MailConfig, NotifyConfig, TextsConfig
 from clearway.model.notice import Channel, Notice, NoticeKind
+from clearway.notify.changes import as_json, as_mail, as_slack, sentence
 from clearway.notify.sending import with_note
-from clearway.notify.words import as_json, as_mail, as_slack, sentence
 from tests.builders import NOW
 
 TEXTS = TextsConfig()

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from clearway.cli.app import app
 from clearway.config import plugins
-from clearway.estimates.learning import quantile
+from clearway.walltime.remaining import quantile
 from clearway_lab.schedulers import GROUP
 from clearway_lab.simulator.engine import replay
 from clearway_lab.simulator.machine import Machine

@@ -23,8 +23,7 @@ from clearway.walltime.chain import (
     plan_text,
     standing,
 )
-from clearway.walltime.model import Costs, Milestone
-from clearway.walltime.request_sequence import requests
+from clearway.walltime.request_sequence import Costs, Milestone, requests
 
 COSTS = Costs(90, 40)
 SEQUENCE = requests([Milestone(600, True), Milestone(1_000.005, False)], COSTS)

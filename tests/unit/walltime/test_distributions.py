@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from clearway.model.errors import WalltimeError
-from clearway.walltime.distributions import FAMILIES, TRUNCATED_AT, Discrete, continuous, empirical, parse, sample
-from clearway.walltime.fit import best_fit, fits
-from clearway.walltime.model import Costs
-from clearway.walltime.request_sequence import Strategy, plan
+from clearway.walltime.distributions import FAMILIES, TRUNCATED_AT, Discrete, continuous, empirical, fits, parse
+from clearway.walltime.request_sequence import Costs, Strategy, plan
+from tests.unit.walltime.drawing import sample
 
 TRACES = Path(__file__).parents[4] / "shared/traces"
 UNBOUNDED_CDF = {
@@ -38,7 +37,7 @@ def _phi(t: float) -> float:
 @pytest.mark.parametrize("unit_s", [1.0, 3_600.0])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_they_are_those_of_table_1(name: str, unit_s: float) -> None:
-    times = continuous(name, FAMILIES[name].paper, unit_s)
+    times = continuous(name, FAMILIES[name], unit_s)
     inside = np.linspace(times.low, times.high, 9)[1:-1]
     formula = (UNBOUNDED_CDF | BOUNDED_CDF)[name]
     scale = 1 - TRUNCATED_AT if name in UNBOUNDED_CDF else 1
@@ -50,7 +49,7 @@ def test_they_are_those_of_table_1(name: str, unit_s: float) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_mean_is_that_of_the_truncated_distribution(name: str) -> None:
-    times = continuous(name, FAMILIES[name].paper)
+    times = continuous(name, FAMILIES[name])
     shares = (np.arange(2_000_000) + 0.5) / 2_000_000
     assert times.mean == pytest.approx(float(times.quantile(shares).mean()), rel=1e-4)
     if name in MEANS:
@@ -59,7 +58,7 @@ def test_the_mean_is_that_of_the_truncated_distribution(name: str) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_same_seed_draws_the_same(name: str) -> None:
-    times = continuous(name, FAMILIES[name].paper)
+    times = continuous(name, FAMILIES[name])
     drawn = sample(times, 5_000, seed=3)
     assert (drawn == sample(times, 5_000, seed=3)).all()
     assert (drawn != sample(times, 5_000, seed=4)).any()
@@ -113,23 +112,21 @@ def test_impossible_discrete_distributions_are_refused(values: list[float], shar
 
 @pytest.mark.parametrize("name", ["exponential", "weibull", "gamma", "lognormal", "pareto"])
 def test_a_fit_finds_what_the_samples_were_drawn_from(name: str) -> None:
-    paper = FAMILIES[name].paper
+    paper = FAMILIES[name]
     drawn = sample(continuous(name, paper), 4_000, seed=5)
     found = {fit.name: fit for fit in fits(drawn)}[name]
     assert found.parameters == pytest.approx(dict(paper), rel=0.06)
-    assert found.good
     assert "good fit" in found.verdict
-    assert parse(found.specification, 1.0).mean == pytest.approx(found.distribution().mean, rel=1e-4)
+    assert parse(found.specification, 1.0).mean == pytest.approx(continuous(name, found.parameters).mean, rel=1e-4)
 
 
 def test_two_humps_are_a_poor_fit() -> None:
     humps = np.concatenate([sample(continuous("uniform", {"low": a, "high": a + 1}), 200, seed=2) for a in (1, 40)])
-    assert "poor fit" in best_fit(humps).verdict
+    assert "poor fit" in fits(humps)[0].verdict
 
 
 def test_few_samples_are_said_to_be_few() -> None:
-    fit = best_fit([1.0, 2.0, 3.0])
-    assert not fit.good
+    fit = fits([1.0, 2.0, 3.0])[0]
     assert "too few samples" in fit.verdict
 
 
@@ -138,11 +135,11 @@ def test_recorded_runtimes_are_fitted_and_planned_for(file: str, count: int) -> 
     if not (TRACES / file).exists():
         pytest.skip(f"no trace {file}")
     samples = np.loadtxt(TRACES / file)
-    fit = best_fit(samples)
+    fit = fits(samples)[0]
     assert fit.samples == count
     assert fit.distance < 0.2
     costs = Costs(360, 360)
-    for times in (empirical(samples), fit.distribution()):
+    for times in (empirical(samples), continuous(fit.name, fit.parameters)):
         planned = plan(Strategy.DYN_PROG_COUNT, times, costs, count=2_000)
         assert planned.omniscient_cost < planned.expected_cost < times.high
         assert planned.sequence[-1].milestone_s == pytest.approx(times.high)

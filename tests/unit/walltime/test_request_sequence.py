@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearway.model.errors import WalltimeError
-from clearway.walltime.distributions import FAMILIES, Discrete, continuous, sample
-from clearway.walltime.model import Costs, Milestone
-from clearway.walltime.recurrence import Checkpoints, Recurrence
+from clearway.walltime.distributions import FAMILIES, Discrete, continuous
 from clearway.walltime.request_sequence import (
+    Costs,
+    Milestone,
+    Recurrence,
     Strategy,
     best_periods,
     chunks,
@@ -29,6 +30,7 @@ from clearway.walltime.request_sequence import (
     plan,
     requests,
 )
+from tests.unit.walltime.drawing import sample
 
 HOUR_S = 3_600.0
 DYNAMIC = (Strategy.DYN_PROG_COUNT, Strategy.ALL_CKPT, Strategy.NO_CKPT)
@@ -124,7 +126,7 @@ def test_it_equals_the_recurrence_as_printed(seed: int, size: int, costs: Costs,
     shares = draws.dirichlet(np.full(size, draws.choice([0.1, 1.0]))) + 1e-12
     times = Discrete(np.cumsum(draws.random(size) ** draws.choice([1, 4]) + 1e-3), shares / shares.sum())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clearway.walltime.recurrence._MANY", many)
+        patch.setattr("clearway.walltime.request_sequence._MANY", many)
         found = expected_cost(dynamic(times, costs, Strategy.DYN_PROG_COUNT, 0), times, costs)
     expected = as_printed(times.values.tolist(), times.probabilities.tolist(), costs)
     assert found == pytest.approx(expected, rel=1e-9)
@@ -133,7 +135,7 @@ def test_it_equals_the_recurrence_as_printed(seed: int, size: int, costs: Costs,
 @pytest.mark.parametrize("checkpoint_s", [36.0, 360.0, 3_600.0])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_theorem_3_holds_against_a_much_finer_grid(name: str, checkpoint_s: float) -> None:
-    times, costs, epsilon = continuous(name, FAMILIES[name].paper, HOUR_S), Costs(checkpoint_s, checkpoint_s), 1.0
+    times, costs, epsilon = continuous(name, FAMILIES[name], HOUR_S), Costs(checkpoint_s, checkpoint_s), 1.0
     count = min(chunks(times, costs, epsilon), 1_500)  # fewer than Algorithm 1 asks for: all the harder
     coarse = expected_cost(dynamic(times, costs, Strategy.DYN_PROG_COUNT, count), times, costs)
     finest = 6_000 if checkpoint_s < 3_600 and name != "beta" else 1_500
@@ -160,7 +162,7 @@ def cost_of(milestones: tuple[Milestone, ...], costs: Costs, time: float) -> flo
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_expected_cost_equals_simulated_jobs(name: str, strategy: Strategy) -> None:
-    times, costs = continuous(name, FAMILIES[name].paper, HOUR_S), Costs(360, 240, alpha=1.0, beta=0.7, gamma=120)
+    times, costs = continuous(name, FAMILIES[name], HOUR_S), Costs(360, 240, alpha=1.0, beta=0.7, gamma=120)
     make = periodic if strategy.periodic else lambda x, s, n: dynamic(x, costs, s, n)
     milestones = make(times, strategy, 12)
     simulated = np.array([cost_of(milestones, costs, float(time)) for time in sample(times, 20_000, seed=11)])
@@ -170,7 +172,7 @@ def test_expected_cost_equals_simulated_jobs(name: str, strategy: Strategy) -> N
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_fixing_the_checkpoints_or_the_periods_never_helps(name: str) -> None:
-    times, costs = continuous(name, FAMILIES[name].paper, HOUR_S), Costs(360, 360)
+    times, costs = continuous(name, FAMILIES[name], HOUR_S), Costs(360, 360)
     count = 1_000
     best, *others = (expected_cost(dynamic(times, costs, each, count), times, costs) for each in DYNAMIC)
     others += [
@@ -183,7 +185,7 @@ def test_fixing_the_checkpoints_or_the_periods_never_helps(name: str) -> None:
 
 def test_uniform_times_are_asked_for_at_once_without_checkpoints() -> None:
     """A known optimum: without checkpoints, uniform on [1, 20] is cheapest in one request of 20."""
-    times = continuous("uniform", FAMILIES["uniform"].paper, HOUR_S)
+    times = continuous("uniform", FAMILIES["uniform"], HOUR_S)
     planned = plan(Strategy.NO_CKPT, times, Costs(0, 0), count=500)
     assert [request.milestone_s for request in planned.sequence] == [20 * HOUR_S]
     assert planned.expected_cost == pytest.approx(20 * HOUR_S)
@@ -202,7 +204,7 @@ def test_exponential_times_are_checkpointed_at_equal_distances() -> None:
 
 
 def test_best_periods_is_the_least_of_all() -> None:
-    times, costs = continuous("gamma", FAMILIES["gamma"].paper, HOUR_S), Costs(360, 360)
+    times, costs = continuous("gamma", FAMILIES["gamma"], HOUR_S), Costs(360, 360)
     tried = [expected_cost(periodic(times, Strategy.NO_CKPT_PER, n), times, costs) for n in range(1, 60)]
     assert best_periods(times, costs, Strategy.NO_CKPT_PER, most=59) == 1 + int(np.argmin(tried))
 
@@ -229,7 +231,7 @@ def test_algorithm_1s_number_of_chunks() -> None:
 
 
 def test_chunks_gather_all_probability() -> None:
-    cut = discretised(continuous("weibull", FAMILIES["weibull"].paper, HOUR_S), 300)
+    cut = discretised(continuous("weibull", FAMILIES["weibull"], HOUR_S), 300)
     assert cut.probabilities.sum() == pytest.approx(1)
     assert cut.tail[-1] == 0
 
@@ -246,6 +248,6 @@ def test_impossible_sequences_are_refused(milestones: tuple[Milestone, ...]) -> 
 def test_most_states_are_retired_at_once() -> None:
     """What makes it fast where checkpoints are cheap; see the module's docstring."""
     cut = discretised(continuous("exponential", {"rate": 1.0}, HOUR_S), 2_000)
-    solver = Recurrence(cut.values, cut.tail, Costs(36, 36), Checkpoints.CHOSEN)
+    solver = Recurrence(cut.values, cut.tail, Costs(36, 36), Strategy.DYN_PROG_COUNT)
     solver.solve()
     assert len(solver.active) < 100

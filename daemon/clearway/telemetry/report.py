@@ -1,9 +1,14 @@
-"""What is kept of urgent jobs for the report, from plans and snapshots; written only where a case has changed.
+"""Urgent jobs in retrospect: what is kept of each, from plans and snapshots, and the report that is made of it.
 
 A case begins with the first plan for an urgent job and keeps that plan. Later proposals for the same job do not change
 it: a daemon that acts would have acted on the first one. A plan that is carried out takes its place. The case is
 followed until the job has started or left the queue, the operation is over, and the jobs of the plan have left or
-``SOON`` has passed.
+``SOON`` has passed. It is written only where it has changed.
+
+The report tells what Clearway did or would have done, beside what happened and Slurm's own rule. What would have
+happened is told no further than the first plan goes: when the urgent job would have started, and what the jobs of that
+plan would have lost. An urgent job that starts at another time changes all that starts after it; of this nothing is
+said (docs/decisions/0074).
 """
 
 from collections.abc import Iterable, Mapping
@@ -54,7 +59,7 @@ def case_of(e: Eviction, before: Case | None = None) -> Case:
         deadline=plan.deadline,
         expected_start=plan.made_at + timedelta(seconds=plan.chosen.max_delay_s),
         nodes=plan.placement_nodes,
-        jobs=tuple(_job(p, known.get(p.job_id)) for p in listed),
+        jobs=tuple(_case_job(p, known.get(p.job_id)) for p in listed),
         unlisted=len(rest),
         unlisted_node_s=sum(_loss(p, begun=begun) for p in rest),
         acted=begun,
@@ -75,10 +80,7 @@ def case_of(e: Eviction, before: Case | None = None) -> Case:
 
 
 def followed(case: Case, snapshot: ClusterSnapshot, now: datetime, *, planned: bool = False) -> Case:
-    """The case after this snapshot; one that shows less than there is (``unreadable``) proves no end.
-
-    ``planned``: there is an open plan for the urgent job, so that the case is not closed.
-    """
+    """The case after this snapshot; an ``unreadable`` one proves no end, and what is ``planned`` is not closed."""
     seen = snapshot.job_by_id.get(case.job_id)
     pending = seen is not None and seen.state is JobState.PENDING
     if case.started_at is None and seen is not None and not pending and seen.nodes:
@@ -93,18 +95,10 @@ def followed(case: Case, snapshot: ClusterSnapshot, now: datetime, *, planned: b
 
 
 def _seen(job: CaseJob, snapshot: ClusterSnapshot) -> CaseJob:
-    stays = job.left_at is not None or _is_there(job, snapshot)
-    return job if stays else replace(job, left_at=snapshot.taken_at)
-
-
-def _is_there(job: CaseJob, snapshot: ClusterSnapshot) -> bool:
-    """Whether it still holds nodes, in the run that was preempted."""
+    """It stays while it still holds nodes, in the run that was preempted."""
     seen = snapshot.job_by_id.get(job.job_id)
-    return seen is not None and seen.state.holds_nodes and seen.start_time == job.started_at
-
-
-def _is_over_and_another_begun(case: Case, newest: Eviction | None) -> bool:
-    return case.acted and case.over and newest is not None and newest.eviction_id != case.eviction_id
+    there = seen is not None and seen.state.holds_nodes and seen.start_time == job.started_at
+    return job if there or job.left_at is not None else replace(job, left_at=snapshot.taken_at)
 
 
 def _at_its_end(case: Case, now: datetime) -> bool:
@@ -114,7 +108,7 @@ def _at_its_end(case: Case, now: datetime) -> bool:
     return all(each.left_at for each in case.jobs) or now >= max(ended, case.expected_start) + SOON
 
 
-def _job(p: Preemption, left_at: datetime | None) -> CaseJob:
+def _case_job(p: Preemption, left_at: datetime | None) -> CaseJob:
     return CaseJob(
         job_id=p.job_id,
         display_id=p.job.display_id,
@@ -165,14 +159,13 @@ class CaseKeeper:
         after: list[tuple[Case, Case]] = []
         for before in tuple(known.values()):
             newest = evictions.get(before.job_id)
-            if _is_over_and_another_begun(before, newest):
+            another = newest is not None and newest.eviction_id != before.eviction_id
+            if another and before.acted and before.over:
                 self._keep(replace(before, closed_at=now))  # the next cycle begins another one, beside its losses
                 continue
             case = self._planned(before, newest)
             after.append((before, followed(case, context.snapshot, now, planned=newest is not None)))
-        without = [case for _, case in after if case.beside is None]
-        due = [case for case in without if case.closed_at or (ask and now - case.planned_at < _EXPLAINED_WITHIN)]
-        besides = self._besides(due)
+        besides = self._besides((case for _, case in after if ask or case.closed_at), now)
         for before, case in after:
             compared = replace(case, beside=case.beside or besides.get(case.eviction_id))
             if compared != before:
@@ -196,14 +189,16 @@ class CaseKeeper:
             return case_of(newest, case)
         if case.acted and not case.over:
             known = self.operations.find(case.eviction_id)
-            if isinstance(known, Eviction):
-                return case_of(known, case)
-            return replace(case, over=True)
+            return case_of(known, case) if isinstance(known, Eviction) else replace(case, over=True)
         return case
 
-    def _besides(self, cases: Iterable[Case]) -> dict[int, Beside]:
-        """By eviction. Both costs are of one problem: that of the plan that was explained."""
-        wanted = {case.eviction_id for case in cases}
+    def _besides(self, cases: Iterable[Case], now: datetime) -> dict[int, Beside]:
+        """By eviction, of those that are known now. Both costs are of one problem: that of the plan explained."""
+        wanted = {
+            case.eviction_id
+            for case in cases
+            if case.beside is None and (case.closed_at or now - case.planned_at < _EXPLAINED_WITHIN)
+        }
         explained = self.store.explanations(wanted) if wanted else {}
         return {
             eviction_id: Beside(found.cost.lost_work_node_s, None if rule.cost is None else rule.cost.lost_work_node_s)
