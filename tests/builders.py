@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from clearway.model.clock import SteppedClock
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.operations import Eviction, EvictionState, Preemption
 from clearway.model.plan import Choice, Curve, CurvePoint, Plan, PlannedAction, Verdict
@@ -25,8 +24,23 @@ def after(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-class ManualClock(SteppedClock):
+class ManualClock:
     """Stands still until it is moved."""
+
+    def __init__(self, start: datetime) -> None:
+        self._now = start
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._now.timestamp()
+
+    def steady(self) -> float:
+        return self.monotonic()
+
+    def set(self, now: datetime) -> None:
+        self._now = now
 
     def advance(self, seconds: float) -> None:
         self.set(self.now() + timedelta(seconds=seconds))

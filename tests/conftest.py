@@ -31,8 +31,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One that has its tables: to make them takes longer than many a test."""
-    from clearway.store.repository import SqlStore
+    from clearway.store.repository import Store
 
     path = tmp_path_factory.mktemp("empty") / "store.sqlite"
-    SqlStore(f"sqlite:///{path}").close()
+    Store(f"sqlite:///{path}").close()
     return path

@@ -44,7 +44,7 @@ from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.identity import SlurmIdentity
 from clearway.slurm.job_notes import open_notes
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from clearway.telemetry.log import LogLines, get_logger
 from clearway.telemetry.metrics import Metrics
 from clearway.telemetry.report import CaseKeeper
@@ -59,7 +59,7 @@ class Daemon:
     """Everything that ``clearway serve`` runs."""
 
     loop: Loop
-    store: SqlStore
+    store: Store
     metrics: Metrics
     identity: SlurmIdentity | None  # None: a simulated cluster, or one without Slurm's commands
     dispatcher: Dispatcher
@@ -71,7 +71,7 @@ def build(
     origin: str,
     backend: SlurmBackend | None = None,
     clock: Clock | None = None,
-    store: SqlStore | None = None,
+    store: Store | None = None,
     calendar_waits_s: float = 0.0,
 ) -> Daemon:
     """A daemon for this configuration; ``origin`` is its file, for messages.
@@ -83,7 +83,7 @@ def build(
     if not config.preemptors:
         get_logger().warning("no [[preemptors]] rule is configured: no job will ever be urgent", file=origin)
     identity = None if backend is not None else open_identity(config, clock)
-    store = store or SqlStore(config.store.url)
+    store = store or Store(config.store.url)
     try:
         why = ""
         if backend is None:
@@ -288,13 +288,13 @@ def open_identity(config: Config, clock: Clock) -> SlurmIdentity:
     return SlurmIdentity(now=clock.now, slurm_conf=_conf(config), timeout_s=min(config.slurm.timeout, _LOGIN_S))
 
 
-def open_store(config: Config) -> SqlStore:
+def open_store(config: Config) -> Store:
     """The database alone, for the command line.
 
     Raises ``ConfigError`` when a SQLite file does not exist: asking a question must not create a database.
     """
     must_exist(config.store.url)
-    return SqlStore(config.store.url)
+    return Store(config.store.url)
 
 
 def must_exist(url: str) -> None:

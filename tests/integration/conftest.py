@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.integration.bench import SHELLS, Bench
 from tests.integration.store.servers import DatabaseServer, MariadbServer, PostgresServer
 
@@ -50,12 +50,12 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def open_store(database_url: str) -> Iterator[Callable[[], SqlStore]]:
+def open_store(database_url: str) -> Iterator[Callable[[], Store]]:
     """Opens stores on the same database, as several processes would, and closes them."""
-    opened: list[SqlStore] = []
+    opened: list[Store] = []
 
-    def open_one() -> SqlStore:
-        opened.append(SqlStore(database_url))
+    def open_one() -> Store:
+        opened.append(Store(database_url))
         return opened[-1]
 
     yield open_one
@@ -64,7 +64,7 @@ def open_store(database_url: str) -> Iterator[Callable[[], SqlStore]]:
 
 
 @pytest.fixture
-def store(open_store: Callable[[], SqlStore]) -> SqlStore:
+def store(open_store: Callable[[], Store]) -> Store:
     return open_store()
 
 

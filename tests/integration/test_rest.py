@@ -18,7 +18,7 @@ from clearway.config.configuration import load_config
 from clearway.model.clock import SystemClock
 from clearway.model.errors import ConfigError
 from clearway.service.server import Notifier, Service, background
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.integration.daemon import (
     AUTHORIZED,
     PATIENT_S,
@@ -138,7 +138,7 @@ def test_life_under_systemd(tmp_path: Path, systemd: tuple[Systemd, str]) -> Non
         listener.expect("READY", after=reloading)
         assert "mode=observe needs_restart=api" in daemon.expect("configuration reloaded")
         wait_for(lambda: get(f"{daemon.address}/api/v1/cluster").json()["mode"] == "observe")
-        store = SqlStore(f"sqlite:///{tmp_path}/clearway.sqlite")
+        store = Store(f"sqlite:///{tmp_path}/clearway.sqlite")
         recorded = {row.document()["kind"]: row.document()["about"] for row in store.audit_trail()}
         store.close()
         assert recorded["configuration"]["changes"] == {"daemon.mode": ["automatic", "observe"]}
@@ -160,7 +160,7 @@ def test_a_signal_ends_it_in_order(tmp_path: Path, number: int) -> None:
         daemon.expect("info cycle")
         daemon.signal(number)
         assert daemon.wait() == 0
-    store = SqlStore(f"sqlite:///{tmp_path}/clearway.sqlite")
+    store = Store(f"sqlite:///{tmp_path}/clearway.sqlite")
 
     assert store.take_lease("another", SystemClock().now(), 60).owner == "another", "the lease was given up"
     store.close()

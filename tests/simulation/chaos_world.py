@@ -37,7 +37,7 @@ from clearway.simulation.cluster import SimulatedCluster
 from clearway.slurm.base import Failures, JobChange
 from clearway.store import migrate, repository
 from clearway.store.database import open_database
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.builders import NOW, ManualClock
 from tests.simulation.chaos_lists import ListedCommand, job_after_job
 from tests.simulation.killing import CHANGES
@@ -329,8 +329,8 @@ class ChaosWorld:
         self.take: Callable[[float, ChaosDaemon], None]  # a call that takes so many seconds
         self.between: Callable[[ChaosDaemon], None] = lambda _: None  # what comes between two jobs of a list
 
-    def open_store(self) -> SqlStore:
-        return SqlStore(f"sqlite:///{self.path}")
+    def open_store(self) -> Store:
+        return Store(f"sqlite:///{self.path}")
 
     def close(self) -> None:
         self.store.close()  # the engine is everybody's

@@ -15,7 +15,7 @@ from clearway.model.problem import Action
 from clearway.model.records import StepLog
 from clearway.simulation.jobs import Program
 from clearway.slurm import parse
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.simulation.bad_days import busy, finish, try_cycle, untouched, wrapped
 from tests.simulation.world import World, config
 
@@ -266,7 +266,7 @@ def test_the_loop_outlives_whatever_a_cycle_dies_of(world: World) -> None:
 # -- when the database fails -------------------------------------------------------------------------------------
 
 
-class FailingStore(SqlStore):
+class FailingStore(Store):
     """A database whose writes fail when they are told to."""
 
     failing: frozenset[str] = frozenset()
@@ -277,7 +277,7 @@ class FailingStore(SqlStore):
         return super().__getattribute__(name)
 
 
-class LosingStore(SqlStore):
+class LosingStore(Store):
     """A database that stores the next states of evictions, and whose answer is lost."""
 
     losing = 0

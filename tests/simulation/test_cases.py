@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
+from clearway.api.report import report
 from clearway.model.operations import EvictionState
 from clearway.model.plan import Explanation
-from clearway.model.urgent_report import Ending
+from clearway.model.records import Ending
 from clearway.simulation.jobs import Program
-from clearway.store.repository import SqlStore
-from clearway.telemetry.report import report
+from clearway.store.repository import Store
 from tests.builders import NOW
 from tests.simulation.bad_days import busy, finish
 from tests.simulation.world import SAVES, World, config
@@ -93,7 +93,7 @@ def test_a_plan_that_was_called_off_has_not_served(make_world: Callable[..., Wor
     assert (told.lost_node_s, told.would_lose_node_s) == (0.0, 0.0)
 
 
-class Counting(SqlStore):
+class Counting(Store):
     """Counts the questions for explanations."""
 
     asked: list[tuple[int, ...]]

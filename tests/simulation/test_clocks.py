@@ -11,7 +11,7 @@ from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.outcome import OutcomeCode
 from clearway.service.leadership import ClockWatch
 from clearway.simulation.jobs import Program
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.builders import NOW, ManualClock
 from tests.simulation import drains
 from tests.simulation.test_asked_again import Witness
@@ -103,7 +103,7 @@ def test_a_database_with_another_time_of_day(make_world: Callable[..., World]) -
     world = make_world(node_count=1)
     theirs = [world.clock.now() + timedelta(hours=1)]
 
-    def with_a_clock(store: SqlStore) -> SqlStore:
+    def with_a_clock(store: Store) -> Store:
         store.server_time = lambda: theirs[0]  # type: ignore[method-assign]
         return store
 

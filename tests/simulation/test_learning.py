@@ -14,7 +14,7 @@ from clearway.model.plan import Choice
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, RestartRecord
 from clearway.simulation.jobs import Program
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.simulation.world import SAVES, World, config
 
 NEVER = Program(work_s=99_999)
@@ -188,8 +188,8 @@ def test_a_restart_that_cannot_be_believed_is_not_kept(world: World, restart_cou
 
 def test_history_is_read_only_when_it_changed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = []
-    whole = SqlStore.checkpoint_history
-    monkeypatch.setattr(SqlStore, "checkpoint_history", lambda store: reads.append(1) or whole(store))
+    whole = Store.checkpoint_history
+    monkeypatch.setattr(Store, "checkpoint_history", lambda store: reads.append(1) or whole(store))
     for number in range(1, 9):
         world.submit(NEVER, on=(f"n{number}",), ran_s=100)
     for _ in range(5):

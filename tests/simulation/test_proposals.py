@@ -13,7 +13,7 @@ from clearway.model.outcome import OutcomeCode
 from clearway.model.problem import Action
 from clearway.model.requests import RequestKind
 from clearway.simulation.jobs import Program
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.simulation.bad_days import busy, finish, untouched
 from tests.simulation.world import SAVES, World, config
 
@@ -172,7 +172,7 @@ def test_a_database_that_is_too_large_takes_no_proposals(
     world.tick()
     report = world.tick()
     assert report.database_bytes == world.store.size_bytes()
-    monkeypatch.setattr(SqlStore, "size_bytes", lambda _: 2**21)
+    monkeypatch.setattr(Store, "size_bytes", lambda _: 2**21)
     world.tick(61.0)
     world.urgent(1)
     report = world.tick()

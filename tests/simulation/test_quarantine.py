@@ -19,7 +19,7 @@ from clearway.model.report import Subject
 from clearway.model.requests import RequestKind, RequestResult
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption import candidates, controller, lifecycle
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.builders import NOW
 from tests.simulation.bad_days import busy, finish
 from tests.simulation.world import World
@@ -131,14 +131,14 @@ def test_a_plan_that_cannot_be_stored_keeps_no_other_from_being_stored(
 ) -> None:
     busy(world)
     first, second = world.urgent(1), world.urgent(2)
-    original = SqlStore.create_eviction
+    original = Store.create_eviction
 
-    def create_eviction(store: SqlStore, eviction: Eviction, *more: Any) -> Eviction:
+    def create_eviction(store: Store, eviction: Eviction, *more: Any) -> Eviction:
         if eviction.preemptor.job_id == first:
             raise UnstorableError("integer out of range")
         return original(store, eviction, *more)
 
-    monkeypatch.setattr(SqlStore, "create_eviction", create_eviction)
+    monkeypatch.setattr(Store, "create_eviction", create_eviction)
     world.run_until(lambda: world.started(second) is not None, limit_s=120)
     assert world.started(first) is None
 
@@ -204,7 +204,7 @@ def test_without_a_database_the_cycle_ends(world: World, monkeypatch: pytest.Mon
 
     busy(world)
     world.urgent(1)
-    monkeypatch.setattr(SqlStore, "create_eviction", fail)
+    monkeypatch.setattr(Store, "create_eviction", fail)
     with pytest.raises(StoreError):
         world.tick()
     assert not world.store.evictions(states=[EvictionState.PLACING])

@@ -12,8 +12,8 @@ from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState as E
 from clearway.model.operations import PreemptionState as P
 from clearway.model.outcome import OutcomeCode
+from clearway.model.records import STATUS
 from clearway.simulation.jobs import Program
-from clearway.store.base import STATUS
 from tests.simulation import drains, moving_jobs
 from tests.simulation.bad_days import busy
 from tests.simulation.world import World, config

@@ -12,7 +12,7 @@ from clearway.model.errors import SlurmUnavailableError
 from clearway.model.records import SaveTestEnd
 from clearway.model.requests import OperatorRequest, RequestKind, RequestResult
 from clearway.simulation.jobs import Program
-from clearway.store.base import Store
+from clearway.store.repository import Store
 from tests.simulation.world import SAVES, World, config, make_world
 
 __all__ = ["make_world"]

@@ -15,7 +15,7 @@ from clearway.service.cycle import Parts
 from clearway.service.loop import Loop
 from clearway.simulation.backend import SimulatedBackend
 from clearway.slurm.base import Failures, JobChange
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.simulation.killing import CHANGES
 from tests.simulation.world import World
 
@@ -59,7 +59,7 @@ def first_daemon(world: World, happens: Callable[[str], None], names: tuple[str,
 @contextmanager
 def second_daemon(world: World, owner: str = "b") -> Iterator[Loop]:
     """Another daemon, with its own backend and its own connections."""
-    store = SqlStore(world.store_url)
+    store = Store(world.store_url)
     parts = Parts(
         backend=SimulatedBackend(world.cluster, world.clock),
         store=store,

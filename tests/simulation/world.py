@@ -27,7 +27,7 @@ from clearway.service.cycle import Parts
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.jobs import Program
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.builders import NOW, ManualClock
 
 SAVES = "clearway:checkpoint=signal"
@@ -117,7 +117,7 @@ class World:
 
         ``fuse`` is put between the daemon and its store; ``replaced`` are parts of the daemon by name.
         """
-        self.store = SqlStore(self.store_url)
+        self.store = Store(self.store_url)
         parts: dict[str, Any] = {
             "backend": SimulatedBackend(self.cluster, self.clock),
             "store": fuse(self.store),

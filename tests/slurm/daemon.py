@@ -21,7 +21,7 @@ from clearway.api.logins import digest_of
 from clearway.cli import launcher
 from clearway.config.configuration import load_config
 from clearway.model.operations import Eviction
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import SLACK
 
@@ -186,8 +186,8 @@ class RunningDaemon:
     def post(self, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
         return httpx.post(f"{self.address()}{path}", json=body, headers=self.authorized, timeout=20 * SLACK)
 
-    def store(self) -> SqlStore:
-        return SqlStore(load_config(self.config).store.url)
+    def store(self) -> Store:
+        return Store(load_config(self.config).store.url)
 
     def evictions(self) -> tuple[Eviction, ...]:
         store = self.store()

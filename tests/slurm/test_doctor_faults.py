@@ -17,10 +17,10 @@ from sqlalchemy import text
 
 from clearway.cli import launcher
 from clearway.doctor import case
+from clearway.model.records import PAUSED
 from clearway.model.requests import RequestKind
-from clearway.store.base import PAUSED
 from clearway.store.database import open_database
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.slurm.doctor_scene import Scene, free_port, look
 from tests.slurm.machine import SLACK, stop_process
 
@@ -169,14 +169,14 @@ def halt_file(scene: Scene) -> None:
 
 def halted(scene: Scene) -> None:
     """By a request that no daemon has seen yet."""
-    store = SqlStore(scene.database())
+    store = Store(scene.database())
     store.add_request(RequestKind.HALT, None, "ann", datetime.now(UTC))
     store.close()
 
 
 def paused(scene: Scene) -> None:
     """As a database is after `clearway restore`."""
-    store = SqlStore(scene.database())
+    store = Store(scene.database())
     store.set_value(PAUSED, value=True)
     store.close()
 

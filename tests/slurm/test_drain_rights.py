@@ -16,7 +16,7 @@ from clearway.model.cluster import AdminLevel
 from clearway.model.operations import EvictionState
 from clearway.model.orders import RollingState
 from clearway.slurm.cli import CliBackend
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.daemon import RunningDaemon
 from tests.slurm.machine import SLACK
@@ -78,7 +78,7 @@ def test_slurm_does_not_let_an_operators_daemon_drain(
             "store": {"url": f"sqlite:///{folder}/clearway.sqlite"},
         }
     )
-    SqlStore(f"sqlite:///{tmp_path}/warm.sqlite").close()  # whatever is imported late is imported before the fork
+    Store(f"sqlite:///{tmp_path}/warm.sqlite").close()  # whatever is imported late is imported before the fork
 
     def serve() -> tuple[str, str, int, list[str]]:
         daemon = bootstrap.build(config, origin="test")

@@ -24,7 +24,7 @@ from clearway.model.cluster import Job, JobState, Reservation
 from clearway.model.errors import ClearwayError, SlurmRefusedError
 from clearway.model.operations import EvictionState
 from clearway.slurm.cli import CliBackend
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.one_job import OneJob
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.machine import SLACK
@@ -222,7 +222,7 @@ def test_a_whole_daemon_without_root(site: Site, tmp_path: Path) -> None:
             "candidates": {"min_runtime": 0},
         }
     )
-    SqlStore(f"sqlite:///{tmp_path}/warm.sqlite").close()  # whatever is imported late is imported before the fork
+    Store(f"sqlite:///{tmp_path}/warm.sqlite").close()  # whatever is imported late is imported before the fork
 
     def serve() -> tuple[str, int, list[str]]:
         daemon = bootstrap.build(config, origin="test")

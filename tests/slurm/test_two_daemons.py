@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clearway.model.clock import SystemClock
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.integration.store.servers import PostgresServer
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.conftest import skip_or_fail
@@ -37,7 +37,7 @@ class Pair:
     """Two daemons on one database, beside a cluster full of jobs; the first one leads."""
 
     def __init__(self, cluster: SlurmCluster, folder: Path, database: str) -> None:
-        self.cluster, self.store = cluster, SqlStore(database)
+        self.cluster, self.store = cluster, Store(database)
         self._folder, self._database = folder, database
         args = ("--requeue", "--exclusive", "--time=60", "--output=/dev/null")
         self.jobs = [cluster.sbatch(BUSY, *args, user="cwalice") for _ in cluster.node_names]

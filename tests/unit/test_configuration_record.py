@@ -12,23 +12,23 @@ from clearway.api.logins import new_token
 from clearway.config.configuration import Config
 from clearway.model.requests import Role
 from clearway.service.server import ConfigurationRecord, flat
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.builders import NOW, ManualClock
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlStore]:
-    made = SqlStore(f"sqlite:///{tmp_path}/store.sqlite")
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(f"sqlite:///{tmp_path}/store.sqlite")
     yield made
     made.close()
 
 
-def changes(store: SqlStore) -> dict[str, Any]:
+def changes(store: Store) -> dict[str, Any]:
     found: dict[str, Any] = store.audit_trail(limit=1)[0].document()["about"]["changes"]
     return found
 
 
-def test_old_and_new_values(store: SqlStore) -> None:
+def test_old_and_new_values(store: Store) -> None:
     record = ConfigurationRecord(store, ManualClock(NOW), "host:/etc/clearway.toml")
     record.started(Config.model_validate({"daemon": {"mode": "approve"}}), ())
     assert changes(store) == {"daemon.mode": ["observe", "approve"]}
@@ -46,7 +46,7 @@ def test_old_and_new_values(store: SqlStore) -> None:
     assert entry.digest not in str(found)
 
 
-def test_a_change_while_the_daemon_did_not_run_shows_at_the_next_start(store: SqlStore) -> None:
+def test_a_change_while_the_daemon_did_not_run_shows_at_the_next_start(store: Store) -> None:
     first = ConfigurationRecord(store, ManualClock(NOW), "host:a")
     first.started(Config(), ())
     again = ConfigurationRecord(store, ManualClock(NOW), "host:a")
@@ -70,8 +70,8 @@ def test_no_password(url: str, shown: str) -> None:
     assert flat(Config.model_validate({"store": {"url": url}}), ())["store.url"] == shown
 
 
-def test_a_standby_records_its_configuration_as_well(store: SqlStore, tmp_path: Path) -> None:
-    leader = SqlStore(f"sqlite:///{tmp_path}/store.sqlite")
+def test_a_standby_records_its_configuration_as_well(store: Store, tmp_path: Path) -> None:
+    leader = Store(f"sqlite:///{tmp_path}/store.sqlite")
     leader.take_lease("leader", NOW, 60)
     assert store.take_lease("standby", NOW, 60).owner == "leader"
     record = ConfigurationRecord(store, ManualClock(NOW), "standby")

@@ -34,7 +34,7 @@ from clearway.model.errors import StoreError
 from clearway.model.problem import Action
 from clearway.model.report import CycleReport
 from clearway.planning.base import Planner
-from clearway.store.base import Store
+from clearway.store.repository import Store
 from clearway.telemetry.metrics import Metrics
 
 ALIVE_EVERY_S = 15.0  # a sign of life: proxies cut connections on which nothing comes

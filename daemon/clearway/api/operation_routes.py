@@ -23,11 +23,11 @@ from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
 from clearway.model.operations import STATE_GROUPS, EvictionState, Promise
 from clearway.model.orders import DrainOrder, MoveKind, RollingDrain, RollingState
+from clearway.model.records import LARGEST_ID
 from clearway.model.requests import RequestKind, Role
 from clearway.promise.request import PromiseRequest
 from clearway.relocation.controller import jobs_left
 from clearway.relocation.plan import plan_moves
-from clearway.store.base import LARGEST_ID
 from clearway.telemetry.log import get_logger
 
 OPERATOR = needs(Role.OPERATOR)

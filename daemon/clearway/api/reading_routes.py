@@ -22,10 +22,10 @@ from clearway.estimates.history import RunKey
 from clearway.model.cluster import ClusterSnapshot, Node
 from clearway.model.durations import parse_duration_s
 from clearway.model.operations import Drain, Eviction, Operation, Preemption, Promise
+from clearway.model.records import LARGEST_ID
 from clearway.model.report import CycleReport
 from clearway.model.requests import Role
 from clearway.slurm.parse.hostlist import compress, expand
-from clearway.store.base import LARGEST_ID
 
 health_router = APIRouter(tags=["health"], dependencies=[PUBLIC])
 

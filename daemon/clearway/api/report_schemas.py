@@ -12,9 +12,8 @@ from clearway.model.claims import Restart
 from clearway.model.operations import OperationKind, PreemptionState
 from clearway.model.plan import ObstacleCode
 from clearway.model.problem import Action
-from clearway.model.records import CheckpointOutcome, LeaderEnd
+from clearway.model.records import CheckpointOutcome, Ending, LeaderEnd
 from clearway.model.requests import Role
-from clearway.model.urgent_report import Ending
 
 
 class NodeCounts(Answer):

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from clearway.api import report_schemas as r
 from clearway.api import schemas as s
+from clearway.api.report import part_of, report
 from clearway.config.configuration import Config, DaemonConfig
 from clearway.estimates.history import RunRecord, advice_on, sentence
 from clearway.estimates.learning import History
@@ -28,15 +29,12 @@ from clearway.model.operations import (
 )
 from clearway.model.orders import DrainOrder, RelocationOrder, RollingDrain, RollingState
 from clearway.model.plan import Choice, Cost, DrainPlan, Explanation, NoPlan, OperationPlan, Plan, RelocationPlan
-from clearway.model.records import Key
+from clearway.model.records import BACKEND, MOST_CASES, PAUSED, STATUS, Key
 from clearway.model.report import CycleReport, Waiting
-from clearway.model.urgent_report import MOST_CASES, Beside, CaseOutcome, Report
-from clearway.store.base import BACKEND, PAUSED, STATUS, Store
-from clearway.telemetry.report import part_of, report
+from clearway.store.repository import Store
 
 MOST_SKIPPED = 50
 _NO_ORDER = DrainOrder(nodes=(), actor="")
-_NOTHING_BESIDE = dict.fromkeys(field.name for field in fields(Beside))
 
 A = TypeVar("A", bound=s.Answer)
 S = TypeVar("S", bound=s.EvictionSummary)
@@ -87,17 +85,7 @@ def urgent_report(store: Store, since_s: float, now: datetime, user: str | None 
     told = found[:MOST_CASES]
     if user is not None:
         told = tuple(part for case in told if (part := part_of(case, user)) is not None)
-    return report_view(report(told, at, now, more=len(found) > MOST_CASES), complete=user is None)
-
-
-def report_view(found: Report, *, complete: bool = True) -> r.ReportView:
-    return view(r.ReportView, found, complete=complete, cases=tuple(map(_case_view, found.cases)))
-
-
-def _case_view(found: CaseOutcome) -> r.ReportCase:
-    jobs = tuple(view(r.ReportJob, each, each.job) for each in found.jobs)
-    beside = _NOTHING_BESIDE if found.case.beside is None else asdict(found.case.beside)
-    return view(r.ReportCase, found, found.case, jobs=jobs, **beside)
+    return report(told, at, now, more=len(found) > MOST_CASES, complete=user is None)
 
 
 def audit_view(row: AuditRow) -> r.AuditView:

@@ -30,8 +30,8 @@ from clearway.model.errors import ClearwayError, ConfigError
 from clearway.model.requests import Role
 from clearway.slurm.site_facts import Site
 from clearway.store import backup as backups
+from clearway.store.backup import faults
 from clearway.store.database import Database, open_database
-from clearway.store.verification import faults
 from clearway.telemetry.log import configure_logging
 
 _BLOCK_MIB = 8

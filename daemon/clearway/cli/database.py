@@ -34,7 +34,7 @@ from clearway.preemption.detection import imagined, usual_partition
 from clearway.preemption.plan import decide
 from clearway.relocation.controller import jobs_left
 from clearway.relocation.plan import plan_moves
-from clearway.store.base import Store
+from clearway.store.repository import Store
 from clearway.telemetry.log import configure_logging
 
 _PAGE = 100  # entries of the audit trail

@@ -18,10 +18,10 @@ from clearway.drain.request import MOST_AT_ONCE, DrainRequest, UndrainRequest, n
 from clearway.model.durations import format_duration, parse_duration_s
 from clearway.model.operations import EvictionState
 from clearway.model.orders import MoveKind, Parallel, TurnState
+from clearway.model.records import LARGEST_ID
 from clearway.model.requests import RequestKind
 from clearway.promise.request import PromiseRequest
 from clearway.slurm.parse.hostlist import compress
-from clearway.store.base import LARGEST_ID
 
 rolling_app = options.CommandGroup("Drains of a few nodes at a time: clearway drain --rolling.")
 _POLL_S = 0.5

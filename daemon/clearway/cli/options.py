@@ -26,8 +26,8 @@ from clearway.client import URL, Client
 from clearway.config.configuration import Config, load_config
 from clearway.model.durations import parse_duration_s
 from clearway.model.errors import ClearwayError
+from clearway.model.records import LARGEST_ID
 from clearway.model.requests import RequestKind, RequestResult
-from clearway.store.base import LARGEST_ID
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)

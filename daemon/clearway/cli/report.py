@@ -19,7 +19,7 @@ from clearway.api.report_schemas import ReportCase, ReportJob, ReportView
 from clearway.cli import options, render
 from clearway.model.durations import format_duration
 from clearway.model.plan import node_hours
-from clearway.model.urgent_report import Ending
+from clearway.model.records import Ending
 from clearway.slurm.parse.hostlist import expand
 
 if TYPE_CHECKING:

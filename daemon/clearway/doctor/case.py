@@ -20,10 +20,10 @@ from clearway.config import plugins
 from clearway.config.configuration import Config
 from clearway.execution.restraints import BREAKER
 from clearway.model.errors import ClearwayError, StoreError
+from clearway.model.records import PAUSED
 from clearway.promise.calendar_controller import CALENDAR, CalendarMemory
 from clearway.slurm.site_facts import Site, SiteFacts
 from clearway.store import lease_rows, migrate, request_rows
-from clearway.store.base import PAUSED
 from clearway.store.database import open_database
 
 

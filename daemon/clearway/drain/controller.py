@@ -25,7 +25,7 @@ from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.requests import Answer, OperatorRequest
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.parse.hostlist import compress
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from clearway.model.plan import DrainPlan, NoPlan
 from clearway.model.report import Subject
 from clearway.model.requests import Answer, OperatorRequest
 from clearway.slurm.parse.hostlist import compress
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 _NAMED_SKIPS = 5  # in one sentence
 

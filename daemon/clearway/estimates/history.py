@@ -77,7 +77,7 @@ Runs = Mapping[tuple[str, datetime], ObservedRun]
 
 
 class HistoryStore(Protocol):
-    """Where the records are kept; see ``store.base.Store``."""
+    """Where the records are kept; see ``store.repository.Store``."""
 
     def record_checkpoint(self, record: CheckpointRecord) -> bool: ...
     def record_restart(self, record: RestartRecord) -> bool: ...

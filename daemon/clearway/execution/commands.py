@@ -24,7 +24,7 @@ from clearway.model.operations import Eviction, Operation
 from clearway.slurm.base import Failures, JobChange, SlurmBackend
 from clearway.slurm.job_changes import not_asked, one_by_one
 from clearway.slurm.parse.hostlist import compress
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 HELD = "held"  # the result of a command that was not given: halted, or Slurm did not answer just before
 

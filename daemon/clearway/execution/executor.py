@@ -31,7 +31,7 @@ from clearway.model.operations import CHECKPOINTS, Eviction, EvictionState, O, O
 from clearway.model.outcome import Outcome
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointRecord, EndedStep, NewStep, StepLog
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 _LEFT = (S.VACATED, S.QUEUED)
 

@@ -16,7 +16,7 @@ from clearway.model.operations import Drain, Eviction, EvictionState, O, Operati
 from clearway.model.orders import RollingDrain
 from clearway.model.outcome import OutcomeCode
 from clearway.model.records import StepLog, Taking
-from clearway.store.base import CycleState, Judgement, Store
+from clearway.store.repository import CycleState, Judgement, Store
 
 _HOUR = timedelta(hours=1)
 

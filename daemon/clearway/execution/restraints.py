@@ -43,7 +43,7 @@ from clearway.model.events import Emit, HandlingFailed
 from clearway.model.operations import Drain, Eviction, Operation
 from clearway.model.outcome import OutcomeCode
 from clearway.model.report import Quarantined, Subject, T, described
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 # The names of stored values; "left_alone" as earlier versions wrote it.
 BREAKER, SUPPRESSED, USER_PAUSES, _LOOKED_AT = "breaker", "left_alone", "user_pauses", "loops_looked_at"

@@ -18,22 +18,14 @@ from clearway.eligibility.under_way import under_way_by
 from clearway.execution.commands import ask_to_save
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.restraints import Gate
-from clearway.model.claims import (
-    CheckpointHow,
-    Claims,
-    checkpointed_since,
-    failed_since,
-    may_be_signalled,
-    read_claims,
-    saves,
-)
+from clearway.model.claims import CheckpointHow, Claims, may_be_signalled, read_claims, save_report, saves
 from clearway.model.cluster import Job, JobState
 from clearway.model.durations import format_duration
 from clearway.model.errors import HaltedError, RequestError
 from clearway.model.records import SaveTest, SaveTestEnd
 from clearway.model.requests import Answer, OperatorRequest
 from clearway.slurm.base import SlurmBackend
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 AGAIN_AFTER = timedelta(minutes=10)  # from the last test of a job to its next one
 MOST_AT_ONCE = 4  # of all users: each writes to the file system; of one user there is one
@@ -110,14 +102,14 @@ def begun(job: Job, request_id: int, actor: str, context: PlanningContext) -> Sa
 def looked_at(test: SaveTest, seen: Job | None, now: datetime) -> SaveTest:
     """The test by what the job says now; ``seen`` None: Slurm knows it no more."""
     gone = (JobState.PENDING, JobState.COMPLETING, JobState.ENDED)
-    claims, _ = (None, "") if seen is None or seen.run != test.job.run else read_claims(seen, of=test.job)
-    if claims is not None and checkpointed_since(claims, test.asked_at):
-        return _saved(test, claims, now)
-    if seen is None or seen.run != test.job.run or seen.state in gone:
+    said = None if seen is None or seen.run != test.job.run else save_report(seen, now, test.asked_at, of=test.job)
+    if said is not None and said.claims is not None and said.saved:
+        return _saved(test, said.claims, now)
+    if seen is None or said is None or seen.state in gone:
         what = "has ended" if seen is None or seen.state is JobState.ENDED else f"is {seen.raw_state}"
         asked = "before it said that it has saved itself" if test.asked else "before it was asked"
         return ended(test, SaveTestEnd.LEFT, f"job {test.job.display_id} {what} {asked}", now)
-    if failed_since(claims, test.asked_at):
+    if said.failed:
         why = f"job {test.job.display_id} says that its checkpoint failed; the job's output says why"
         return ended(test, SaveTestEnd.FAILED, why, now)
     if now <= test.latest:

@@ -169,14 +169,8 @@ def read_claims(job: Job, of: Job | None = None) -> tuple[Claims | None, str]:
     claims, error = _read(job.comment)
     if claims is None or _holds_for(claims, of or job):
         return claims, error
-    lasting = Claims(
-        max_delay_s=claims.max_delay_s,
-        checkpointer=claims.checkpointer,
-        app=claims.app,
-        requeues=claims.requeues,
-        run=claims.run,
-    )
-    return lasting, error
+    lasting = ("max_delay_s", "checkpointer", "app", "requeues", "run")
+    return Claims(**{name: getattr(claims, name) for name in lasting}), error
 
 
 def of_another_run(job: Job) -> bool:
@@ -208,7 +202,7 @@ def may_be_signalled(claims: Claims, job: Job, now: datetime) -> bool:
 
 @lru_cache(maxsize=16_384)
 def _read(comment: str) -> tuple[Claims | None, str]:
-    """Kept, because every job is asked several times a cycle, and Comments seldom change."""
+    """Every job is asked several times a cycle, and Comments seldom change."""
     try:
         return parse_claims(comment), ""
     except ClaimError as error:
@@ -235,24 +229,14 @@ def checkpointed_since(claims: Claims | None, asked: datetime) -> bool:
     return _since(claims.last, asked) and claims.last > asked
 
 
-def begun_since(claims: Claims | None, asked: datetime) -> bool:
-    """Whether a job says that it has begun to save itself since it was asked, whatever came of that."""
-    return claims is not None and claims.state is not None and _since(claims.asked, asked)
-
-
-def failed_since(claims: Claims | None, asked: datetime) -> bool:
-    """Whether a job says that the checkpoint which it was asked for then has failed."""
-    return claims is not None and claims.state is SaveState.FAILED and _since(claims.asked, asked)
-
-
 @dataclass(frozen=True, slots=True)
 class SaveReport:
     """What a job says of itself when it is asked to save itself, or was asked at a certain time."""
 
     claims: Claims | None
-    saved: bool  # since it was asked
-    failed: bool  # likewise
-    begun: bool  # likewise
+    saved: bool  # completely, since it was asked
+    failed: bool  # since it was asked
+    begun: bool  # since it was asked, whatever came of it
     may_be_signalled: bool  # now
 
     @property
@@ -264,11 +248,11 @@ class SaveReport:
 def save_report(job: Job, now: datetime, asked: datetime | None, of: Job | None = None) -> SaveReport:
     """``asked``: when it was asked, if it was. ``of``: see ``read_claims``."""
     claims, _ = read_claims(job, of)
-    since = asked or now
+    state = None if claims is None or not _since(claims.asked, asked or now) else claims.state
     return SaveReport(
         claims,
-        saved=checkpointed_since(claims, since),
-        failed=failed_since(claims, since),
-        begun=begun_since(claims, since),
+        saved=checkpointed_since(claims, asked or now),
+        failed=state is SaveState.FAILED,
+        begun=state is not None,
         may_be_signalled=claims is not None and may_be_signalled(claims, job, now),
     )

@@ -46,22 +46,3 @@ class ScaledClock(SystemClock):
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self.steady())
-
-
-class SteppedClock:
-    """Stands still until it is set; the clock of replays."""
-
-    def __init__(self, start: datetime) -> None:
-        self._now = start
-
-    def now(self) -> datetime:
-        return self._now
-
-    def monotonic(self) -> float:
-        return self._now.timestamp()
-
-    def steady(self) -> float:
-        return self.monotonic()
-
-    def set(self, now: datetime) -> None:
-        self._now = now

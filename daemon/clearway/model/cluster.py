@@ -1,7 +1,7 @@
 """What is seen of the cluster: jobs, nodes, reservations, and the snapshot of one cycle. Frozen data, no Slurm text."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -296,20 +296,12 @@ class ClusterSnapshot:
     @cached_property
     def jobs_in(self) -> dict[str, tuple[Job, ...]]:
         """By the reservation that they ask for or run in; most jobs have none."""
-        found: dict[str, list[Job]] = defaultdict(list)
-        for job in self.jobs:
-            if job.reservation is not None:
-                found[job.reservation].append(job)
-        return {name: tuple(jobs) for name, jobs in found.items()}
+        return _grouped((job.reservation, job) for job in self.jobs if job.reservation is not None)
 
     @cached_property
     def jobs_on(self) -> dict[str, tuple[Job, ...]]:
         """Node name to the jobs that hold it, COMPLETING ones included."""
-        holders: dict[str, list[Job]] = defaultdict(list)
-        for job in self.holders:
-            for name in job.nodes:
-                holders[name].append(job)
-        return {name: tuple(jobs) for name, jobs in holders.items()}
+        return _grouped((name, job) for job in self.holders for name in job.nodes)
 
     def hides(self, job_id: str) -> bool:
         """Whether this job may be there though it was not read: its own record was skipped, or one without an id."""
@@ -320,10 +312,8 @@ class ClusterSnapshot:
     @cached_property
     def components(self) -> dict[str, tuple[Job, ...]]:
         """By the id of a heterogeneous job, its components that have not ended, in their order."""
-        found: dict[str, list[Job]] = defaultdict(list)
-        for job in self.jobs:
-            if job.het_job_id is not None and job.state is not JobState.ENDED:
-                found[job.het_job_id].append(job)
+        alive = ((j.het_job_id, j) for j in self.jobs if j.het_job_id is not None and j.state is not JobState.ENDED)
+        found = _grouped(alive)
         return {het: tuple(sorted(jobs, key=lambda job: job.het_job_offset or 0)) for het, jobs in found.items()}
 
     @cached_property
@@ -335,6 +325,13 @@ class ClusterSnapshot:
     def unread_jobs(self) -> frozenset[str]:
         """Jobs of which only the nodes could be read. Nothing else that is noted of them counts."""
         return frozenset(item.ident for item in self.skipped if item.kind == "job" and item.nodes)
+
+
+def _grouped(named: Iterable[tuple[str, Job]]) -> dict[str, tuple[Job, ...]]:
+    found: dict[str, list[Job]] = defaultdict(list)
+    for name, job in named:
+        found[name].append(job)
+    return {name: tuple(jobs) for name, jobs in found.items()}
 
 
 # What a snapshot finds out when it is first asked, and by its jobs alone.

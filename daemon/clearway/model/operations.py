@@ -132,11 +132,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """All that Clearway does for one goal: the plan, its preemptees and what is held for it.
-
-    An ``Eviction`` makes room for a preemptor, a ``Drain`` empties nodes, a ``Relocation`` moves jobs, and a
-    ``Promise`` has nodes free by a time.
-    """
+    """All that Clearway does for one goal: the plan, its preemptees and what is held for it."""
 
     kind: ClassVar[OperationKind]
 
@@ -178,12 +174,14 @@ class Operation:
         """
         suspending = (PreemptionState.VACATING, PreemptionState.SUSPENDED)
         suspended = (
-            p.job
+            p.job.nodes
             for p in self.preemptions
-            if p.action is Action.SUSPEND
-            and (p.state in suspending or (p.state.cancellable and not self.state.undoing))
+            if p.action is Action.SUSPEND and (p.state in suspending or self._may_still_leave(p))
         )
-        return tuple(sorted({name for job in suspended for name in job.nodes}))
+        return tuple(sorted({name for nodes in suspended for name in nodes}))
+
+    def _may_still_leave(self, p: Preemption) -> bool:
+        return p.state.cancellable and not self.state.undoing
 
     @property
     def held_nodes(self) -> tuple[str, ...]:
@@ -231,7 +229,7 @@ class Operation:
             p.job_id
             for p in self.preemptions
             if p.action not in (Action.SUSPEND, Action.END)
-            and (p.state is PreemptionState.VACATING or (p.state.cancellable and not self.state.undoing))
+            and (p.state is PreemptionState.VACATING or self._may_still_leave(p))
         )
 
     @property

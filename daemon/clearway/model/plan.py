@@ -7,9 +7,9 @@ from enum import StrEnum
 from math import ceil
 from typing import Self
 
-from clearway.model.ask import Ask
 from clearway.model.cluster import Job
 from clearway.model.durations import format_duration
+from clearway.model.limits import Partition
 from clearway.model.orders import DrainOrder, PromiseOrder, RelocationOrder
 from clearway.model.problem import Action, EvictionProblem, Option
 
@@ -102,10 +102,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The trade-off between delay and lost work, by the delay.
-
-    Of a plan it has the point that is carried out alone at first, and some others once they are worked out.
-    """
+    """The trade-off between delay and lost work, by the delay; of a plan first of all the point that is chosen."""
 
     planner: str
     points: tuple[CurvePoint, ...]
@@ -163,11 +160,6 @@ class Verdict:
     reason: str
 
 
-def called(*, ordinary: bool) -> str:
-    """What messages call a preemptor."""
-    return "ordinary job" if ordinary else "urgent job"
-
-
 @dataclass(frozen=True, slots=True)
 class Preemptor:
     """A waiting job that room is made for. ``obstacle`` says why no plan can be made; None where one can."""
@@ -200,7 +192,30 @@ class Preemptor:
 
     @property
     def called(self) -> str:
-        return called(ordinary=self.ordinary)
+        """What messages call it."""
+        return "ordinary job" if self.ordinary else "urgent job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """All of an urgent job, its rule and its partitions that a plan for it follows from.
+
+    Of the job every field counts that ``preemption.validation`` does not set to the same for all: a new field counts by
+    itself.
+    """
+
+    job: Job
+    rule: str
+    max_delay_s: float
+    since: datetime | None  # from when on the delay counts; None: from whatever moment it is planned at
+    max_late_s: float = 0.0
+    max_kill_loss_s: float | None = None
+    only_in: tuple[str, ...] = ()
+    ordinary: bool = False
+    components: tuple[str, ...] = ()
+    tasks: int = 1
+    takes_free: bool = True
+    partitions: tuple[Partition, ...] = ()  # of these, as far as they were looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +272,7 @@ class Plan(OperationPlan):
 
     @property
     def called(self) -> str:
-        return called(ordinary=self.ordinary)
+        return "ordinary job" if self.ordinary else "urgent job"
 
     @property
     def switch(self) -> str:
@@ -281,13 +296,10 @@ class RelocationPlan(OperationPlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromisePlan(OperationPlan):
-    """Which nodes are promised, its ``placement_nodes``, and how the jobs leave that would still be there.
-
-    Before ``asks_at`` no job leaves: the plan only says which nodes are held.
-    """
+    """Which nodes are promised, its ``placement_nodes``, and how the jobs leave that would still be there."""
 
     order: PromiseOrder
-    asks_at: datetime
+    asks_at: datetime  # before then no job leaves: the plan only says which nodes are held
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What the store keeps beside operations, or finds in them. Frozen data.
 
-Checkpoints and restarts, steps, tests of saving, the operations of one job, what was taken from jobs, daemons that led.
+Checkpoints and restarts, steps, tests of saving, the operations of one job, what was taken from jobs, daemons that led,
+and cases: urgent jobs that were planned for, which the report (``api.report``) is made of.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,13 @@ from clearway.model.claims import Restart
 from clearway.model.cluster import Job
 from clearway.model.operations import EvictionState, OperationKind, Preemption, Subject
 from clearway.model.problem import Action
+
+# Names of small values that the store keeps.
+HALTED = "halted"  # who has halted the daemon; empty where it is not halted
+PAUSED = "paused"
+BACKEND = "backend"
+STATUS = "status"  # mode and waiting urgent jobs, as ``service.loop.StatusRecord`` writes them
+LARGEST_ID = 2**31 - 1  # what every database's integer holds
 
 
 class Key(NamedTuple):
@@ -205,3 +213,73 @@ class Leader:
     ended_at: datetime | None = None  # None: nothing is known of its end
     ended: LeaderEnd | None = None
     ended_by: str = ""  # the operator, where one took the lease from it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseJob:
+    """A job that the plan lets leave. Times are None until they happen, or where they are not known."""
+
+    job_id: str
+    display_id: str
+    user: str
+    num_nodes: int
+    nodes: tuple[str, ...]
+    action: Action
+    started_at: datetime | None
+    predicted_lost_node_s: float
+    predicted_checkpoint_s: float
+    left_at: datetime | None = None  # seen off its nodes; up to a cycle late
+    preempted: bool = False  # by Clearway
+    actual_lost_node_s: float | None = None
+    actual_checkpoint_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What one and the same problem costs by two rules, in node-seconds of lost work; None: no plan is in time."""
+
+    plan_node_s: float
+    slurm_node_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """(job_id, began_at) is unique. The plan is the first one, or that which was carried out."""
+
+    job_id: str
+    began_at: datetime  # first plan
+    display_id: str
+    user: str
+    submitted_at: datetime
+    num_nodes: int
+    eviction_id: int
+    mode: str  # observe, approve or automatic
+    planned_at: datetime
+    deadline: datetime
+    expected_start: datetime  # when the plan has freed all nodes
+    nodes: tuple[str, ...]  # that the plan gives to the urgent job
+    jobs: tuple[CaseJob, ...]
+    unlisted: int = 0  # further jobs that are not kept
+    unlisted_node_s: float = 0.0  # what these would lose, or have lost
+    acted: bool = False  # the plan was carried out, wholly or in part
+    called_off: bool = False  # of such a plan: it came to its end, or is being undone, before the urgent job started
+    over: bool = False  # of a plan that was carried out: it has come to its end
+    outcome: str = ""  # in sentences for people
+    beside: Beside | None = None  # None: not known (yet)
+    started_at: datetime | None = None  # the urgent job, as Slurm says
+    gone_at: datetime | None = None  # it left the queue, and was not seen to start
+    closed_at: datetime | None = None  # None: still followed
+
+
+MOST_CASES = 1_000  # in one report
+
+
+class Ending(StrEnum):
+    """What became of an urgent job."""
+
+    SERVED = "served"  # the plan was carried out, and the job has started
+    CALLED_OFF = "called_off"  # the plan was begun, and called off or failed, whatever the job did then
+    SOONER = "sooner"  # the plan was not carried out; with it the job would have started sooner
+    NOT_NEEDED = "not_needed"  # the plan was not carried out; the job started no later than with it
+    WAITS = "waits"  # it still waits
+    GONE = "gone"  # it left the queue and was not seen to start

@@ -28,7 +28,7 @@ from clearway.model.notice import ABOUT_JOBS, Channel, Notice, NoticeKind, Waiti
 from clearway.model.operations import Operation
 from clearway.notify.changes import notices_of, operators_notices, shown_time
 from clearway.notify.sending import NotYetError, Sender, UndeliverableError, UndeliveredError, UnwantedError
-from clearway.store.base import Store
+from clearway.store.repository import Store
 from clearway.telemetry.families import Families
 from clearway.telemetry.log import get_logger
 

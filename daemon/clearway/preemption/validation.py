@@ -17,12 +17,11 @@ from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.limits import Later, holds_back, may_be_lifted
 from clearway.execution import open_operations
-from clearway.model.ask import Ask
 from clearway.model.claims import CheckpointHow, last_checkpoint, read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.limits import Limits
 from clearway.model.operations import Eviction, Operation, Usage
-from clearway.model.plan import OperationPlan, Plan, Preemptor
+from clearway.model.plan import Ask, OperationPlan, Plan, Preemptor
 from clearway.model.problem import Action
 from clearway.model.records import Taking
 from clearway.preemption.detection import imagined_job, ordinary, preemptor_of, tasks_at_once, waits_since

@@ -34,7 +34,7 @@ from clearway.promise.calendar import MOST_PROMISES, CalendarContents, Version, 
 from clearway.promise.calendar_reader import WAITS_S, CalendarReader
 from clearway.promise.controller import ENDING, PromiseController, partition_of
 from clearway.promise.request import PromiseRequest
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 AGAIN = timedelta(minutes=10)  # a file that has not changed is looked at again: time goes on, and room may have come
 ACTOR = "clearway"

@@ -26,7 +26,7 @@ from clearway.relocation.lifecycle import move_misfit
 from clearway.relocation.plan import moves_config, plan_moves
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.parse.hostlist import short
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 REQUESTS = {RequestKind.COMPACT: MoveKind.COMPACTION, RequestKind.PROMOTE: MoveKind.PROMOTION}
 DAEMON = "clearway"  # the actor of relocations that no operator asked for

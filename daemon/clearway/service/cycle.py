@@ -39,6 +39,7 @@ from clearway.model.operations import Eviction, EvictionState, Operation, Operat
 from clearway.model.orders import RollingDrain
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.problem import Action
+from clearway.model.records import BACKEND, HALTED, PAUSED
 from clearway.model.report import CycleReport, Subject, Waiting
 from clearway.notify.dispatch import Bell
 from clearway.planning.base import Planner
@@ -53,7 +54,7 @@ from clearway.service.leadership import ClockWatch, Leadership
 from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.releases import only_observed, refused
-from clearway.store.base import BACKEND, HALTED, PAUSED, Store
+from clearway.store.repository import Store
 from clearway.telemetry.report import CaseKeeper
 
 

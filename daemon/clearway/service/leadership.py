@@ -30,7 +30,7 @@ from clearway.model.cluster import ClusterSnapshot, JobState
 from clearway.model.errors import HaltedError, LeaseLostError, SnapshotTooOldError, StoreError
 from clearway.model.records import Lease
 from clearway.slurm.parse.fields import LATEST
-from clearway.store.base import Store
+from clearway.store.repository import Store
 
 _OWNER = re.compile(r"(?P<host>.*) pid (?P<pid>\d+) (?P<machine>[0-9a-f-]+\.\d+)\.(?P<start>\d+)\.[0-9a-f]+")
 

@@ -21,12 +21,13 @@ from clearway.model.clock import Clock
 from clearway.model.errors import ClearwayError, CycleEndedError, LeaseLostError, StoreError
 from clearway.model.events import CycleFailed, Emit, PlanExplained
 from clearway.model.operations import Operation
+from clearway.model.records import STATUS
 from clearway.model.report import CycleReport
 from clearway.planning.base import Planner
 from clearway.preemption.explanation import Explaining
 from clearway.service.cycle import Cycle, Parts
 from clearway.service.leadership import ClockWatch, Leadership
-from clearway.store.base import STATUS, Store
+from clearway.store.repository import Store
 
 LOOKS_EVERY_S = 0.1
 _SENTENCES_EVERY_S = 5.0

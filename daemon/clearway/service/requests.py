@@ -17,13 +17,14 @@ from clearway.model.errors import ClearwayError, RequestError, StoreError
 from clearway.model.events import Emit, PlanMade
 from clearway.model.operations import Eviction, EvictionState, Operation, Promise
 from clearway.model.outcome import Outcome, OutcomeCode
+from clearway.model.records import HALTED, PAUSED
 from clearway.model.report import Subject, described
 from clearway.model.requests import Answer, OperatorRequest, RequestKind, RequestResult
 from clearway.promise.controller import PromiseController
 from clearway.relocation.controller import RelocationController
 from clearway.service.leadership import Leadership
 from clearway.slurm.parse.hostlist import short
-from clearway.store.base import HALTED, PAUSED, Store
+from clearway.store.repository import Store
 
 _WHEN_RESUMED = ", when the pause is over (clearway resume)"
 

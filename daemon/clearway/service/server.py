@@ -33,7 +33,7 @@ from clearway.notify.dispatch import Dispatcher
 from clearway.service.listening import HttpServer, known_hosts, listen
 from clearway.service.loop import Loop
 from clearway.slurm.identity import SlurmIdentity
-from clearway.store.base import Store
+from clearway.store.repository import Store
 from clearway.telemetry.log import get_logger
 from clearway.telemetry.metrics import Metrics
 from clearway.web import page

@@ -1,1 +1,1 @@
-"""The database: one protocol, and SQLAlchemy behind it."""
+"""The database: one store on SQLAlchemy, made of functions on rows."""

@@ -8,6 +8,8 @@ Restoring makes the tables anew at the file's revision, fills them, and migrates
 before is written to a file first. Afterwards nothing is begun until an operator resumes it: the cluster has gone on
 since the backup. New numbers begin well above the old ones, so that nothing made after the backup shares a number. On
 SQLite and PostgreSQL all of it is one transaction.
+
+And whether a database is whole: its file, its schema, what its rows refer to, its documents, and the audit trail.
 """
 
 import gzip
@@ -43,9 +45,10 @@ from clearway.model.audit import Audited, AuditKind
 from clearway.model.errors import StoreError
 from clearway.model.operations import EvictionState
 from clearway.model.requests import RequestResult
-from clearway.store import migrate, request_rows
+from clearway.store import eviction_rows, migrate, request_rows, rows
 from clearway.store.database import Database
-from clearway.store.tables import EVICTIONS, KEPT_VALUES, LEASES, METADATA, REQUESTS
+from clearway.store.plan_rows import COLUMNS, PRESENT, parts_of, plan_from
+from clearway.store.tables import EVICTIONS, KEPT_VALUES, LEASES, METADATA, PLANS, REQUESTS
 
 GAP = 100_000  # numbers that are left out after a restore
 _FORMAT = 1
@@ -53,6 +56,7 @@ _AT_ONCE = 500  # rows in memory
 _VERSION = "alembic_version"
 _OPEN = [state.value for state in EvictionState if not state.terminal]
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+_MOST = 20  # findings of one kind that are told one by one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,3 +306,68 @@ def _begin_after(connection: Connection, table: Table, number: int) -> None:
         connection.execute(text("SELECT setval(pg_get_serial_sequence(:name, :column), :number)"), values)
     else:
         connection.execute(text(f"ALTER TABLE {table.name} AUTO_INCREMENT = {number + 1}"))
+
+
+def faults(database: Database) -> list[str]:
+    """What is wrong, a sentence each; empty: nothing. Of one moment, while others may write.
+
+    Raises ``StoreError``: the database cannot be read at all.
+    """
+    with database.reading() as connection:
+        revision = migrate.revision_of(connection)
+        if revision is None:
+            return ["The database has no tables: the daemon makes them at its start"]
+        if revision != migrate.HEAD:
+            migrate.check_known(revision, f"database {database.shown_url}")
+            return [f"The schema has revision {revision}; this Clearway needs {migrate.HEAD}: its daemon migrates it"]
+        found = [*_damage(connection), *_schema(connection)]
+        if not found:
+            found = [*_references(connection), *_documents(connection)]
+            if fault := request_rows.check_audit(connection).fault:
+                found.append(f"The audit trail is broken: {fault}")
+        return found
+
+
+def _damage(connection: Connection) -> Iterator[str]:
+    if connection.dialect.name == "sqlite":
+        for (said,) in connection.execute(text(f"PRAGMA integrity_check({_MOST})")):
+            if said != "ok":
+                yield f"SQLite finds damage: {said}"
+
+
+def _schema(connection: Connection) -> Iterator[str]:
+    there = inspect(connection)
+    names = set(there.get_table_names())
+    for table in METADATA.sorted_tables:
+        if table.name not in names:
+            yield f"The table {table.name} is missing"
+            continue
+        missing = {column.name for column in table.columns} - {each["name"] for each in there.get_columns(table.name)}
+        for name in sorted(missing):
+            yield f"The table {table.name} has no column {name}"
+
+
+def _references(connection: Connection) -> Iterator[str]:
+    for table in METADATA.sorted_tables:
+        for key in table.foreign_keys:
+            query = select(func.count()).select_from(table.outerjoin(key.column.table, key.parent == key.column))
+            lost = connection.execute(query.where(key.column.is_(None), key.parent.is_not(None))).scalar_one()
+            if lost:
+                yield f"{lost} row(s) of {table.name} refer to {key.column.table.name} that are not there"
+    query = select(EVICTIONS.c.eviction_id, EVICTIONS.c.revision).outerjoin(PLANS, PRESENT)
+    for row in connection.execute(query.where(PLANS.c.eviction_id.is_(None)).limit(_MOST)):
+        yield f"Eviction {row.eviction_id} has no plan of its revision {row.revision}"
+
+
+def _documents(connection: Connection) -> Iterator[str]:
+    """Every operation can be read as the daemon would read it."""
+    told = 0
+    query = select(EVICTIONS, *COLUMNS).join(PLANS, PRESENT).order_by(EVICTIONS.c.eviction_id)
+    for row in connection.execute(query).all():
+        try:
+            plan = plan_from(row.kind, row, parts_of(connection, [row]))
+            rows.eviction_from(row, plan, eviction_rows.preemptions(connection, [row.eviction_id])[row.eviction_id])
+        except (StoreError, ValueError, LookupError) as error:
+            told += 1
+            if told <= _MOST:
+                yield f"Eviction {row.eviction_id} cannot be read: {' '.join(str(error).split())}"

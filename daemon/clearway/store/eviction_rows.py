@@ -1,18 +1,270 @@
-"""The steps of evictions, their successors, and evictions that are deleted."""
+"""The rows of evictions, of their preemptions and of their steps, and what is found out from them.
 
-from collections.abc import Sequence
+Costs, counts, loops, the operations of one job, and evictions that are deleted.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, text, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Row,
+    ScalarSelect,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    union,
+    update,
+)
 
+from clearway.estimates.learning import Requeued
 from clearway.model.errors import StoreError
-from clearway.model.operations import EvictionState, OperationKind
-from clearway.model.records import NewStep, StepLog, StepRecord
+from clearway.model.operations import EvictionState, OperationKind, Preemption, PreemptionState, Subject, Usage
+from clearway.model.orders import MoveKind
+from clearway.model.outcome import OutcomeCode
+from clearway.model.problem import Action
+from clearway.model.records import Involvement, Loop, NewStep, StepLog, StepRecord, Taking
 from clearway.store import rows
 from clearway.store.plan_rows import forget_parts, parts_named
-from clearway.store.tables import EVICTIONS, EXPLANATIONS, PLANS, STEPS
+from clearway.store.tables import EVICTIONS, EXPLANATIONS, PLANS, PREEMPTIONS, STEPS
 
+PRUNED_AT_ONCE = 100  # evictions a transaction: others may write in between
+_REQUEUED = 200  # older ones would hardly change a median
+_IDS_A_QUERY = 500  # databases limit the parameters of a statement
 _EVENT = "event"
+_QUEUED = (Action.KILL, Action.APP_CHECKPOINT, Action.SYS_CHECKPOINT)  # a suspended job keeps its nodes
+_TERMINAL = [state for state in EvictionState if state.terminal]
+_ACTING = [state for state in EvictionState if state.acting]
+_FREES_NODES = [state for state in EvictionState if state.before_start]
+_INTENDED = [state for state in PreemptionState if state.cancellable]
+_COUNTED = PREEMPTIONS.c.eternal.is_not(True)  # eternal jobs are there to be preempted
+_LOST_NODE_S = func.coalesce(PREEMPTIONS.c.actual_lost_node_s, PREEMPTIONS.c.predicted_lost_node_s)
+_OF_URGENT_JOBS = EVICTIONS.c.kind == OperationKind.EVICTION, _COUNTED
+_JOINED = EVICTIONS.join(PREEMPTIONS, EVICTIONS.c.eviction_id == PREEMPTIONS.c.eviction_id)
+
+
+def preemptions(
+    connection: Connection, eviction_ids: Sequence[int], *which: ColumnElement[bool]
+) -> dict[int, list[Row[Any]]]:
+    """Each eviction's rows in their order; an eviction without any has an empty list."""
+    found: dict[int, list[Row[Any]]] = {eviction_id: [] for eviction_id in eviction_ids}
+    query = select(PREEMPTIONS).where(PREEMPTIONS.c.eviction_id.in_(eviction_ids), *which)
+    for row in connection.execute(query.order_by(PREEMPTIONS.c.eviction_id, PREEMPTIONS.c.position)):
+        found[row.eviction_id].append(row)
+    return found
+
+
+def write_preemptions(connection: Connection, eviction_id: int, wanted: Sequence[Preemption]) -> bool:
+    """Make the stored rows equal to these preemptions; whether any was not.
+
+    Rows that change in the same columns (a whole plan that moves on together) go in one statement.
+    """
+    stored = preemptions(connection, [eviction_id])[eviction_id]
+    added: list[rows.Values] = []
+    by_columns: defaultdict[tuple[str, ...], list[rows.Values]] = defaultdict(list)
+    for position, preemption in enumerate(wanted):
+        values = rows.preemption_values(preemption)
+        if position >= len(stored):
+            added.append(values | {"eviction_id": eviction_id, "position": position})
+        elif changes := rows.changed(values, stored[position]):
+            by_columns[tuple(changes)].append(changes | {"at_position": position})
+    own, at = PREEMPTIONS.c.eviction_id == eviction_id, PREEMPTIONS.c.position
+    for columns, parameters in by_columns.items():
+        statement = update(PREEMPTIONS).where(own, at == bindparam("at_position"))
+        connection.execute(statement.values({name: bindparam(name) for name in columns}), parameters)
+    if added:
+        connection.execute(insert(PREEMPTIONS), added)
+    if gone := len(wanted) < len(stored):
+        connection.execute(delete(PREEMPTIONS).where(own, at >= len(wanted)))
+    return bool(by_columns or added or gone)
+
+
+def requeued(connection: Connection) -> tuple[Requeued, ...]:
+    """Preemptees that came back from the queue, newest first: as many as planning uses."""
+    columns = PREEMPTIONS.c
+    query = (
+        select(columns.num_nodes, columns.vacated_at, columns.returned_at)
+        .where(columns.state == PreemptionState.RETURNED, columns.action.in_(_QUEUED))
+        .order_by(columns.requeued_at.desc(), columns.eviction_id, columns.position)
+        .limit(_REQUEUED)
+    )
+    return tuple(
+        Requeued(nodes, max(0.0, (back - gone).total_seconds()))
+        for nodes, gone, back in connection.execute(query)
+        if gone is not None and back is not None
+    )
+
+
+def preemption_counts(connection: Connection, job_ids: Iterable[str]) -> dict[str, int]:
+    """How often each job has passed its point of no return; jobs without any are absent."""
+    wanted = sorted(set(job_ids))
+    found: dict[str, int] = {}
+    for start in range(0, len(wanted), _IDS_A_QUERY):
+        some = PREEMPTIONS.c.job_id.in_(wanted[start : start + _IDS_A_QUERY]), PREEMPTIONS.c.requeued_at.is_not(None)
+        query = select(PREEMPTIONS.c.job_id, func.count()).where(*some).group_by(PREEMPTIONS.c.job_id)
+        found.update((job_id, int(count)) for job_id, count in connection.execute(query))
+    return found
+
+
+def usage_since(connection: Connection, since: datetime, without: int = 0) -> Usage:
+    """Preemptions past their point of no return since then, the work they lost, and what is intended."""
+    return usage_of(*connection.execute(select(*usage_queries(since, without))).one())
+
+
+def usage_queries(since: datetime | BindParameter[datetime], without: int = 0) -> tuple[ScalarSelect[Any], ...]:
+    """Jobs and lost work, and the same of what is intended, as columns of one row, for ``usage_of``.
+
+    The predicted figure counts until the actual one is known. ``without``: an operation whose intentions do not count.
+    """
+    intended = (
+        EVICTIONS.c.state.in_(_FREES_NODES),
+        PREEMPTIONS.c.state.in_(_INTENDED),
+        PREEMPTIONS.c.requeued_at.is_(None),
+        PREEMPTIONS.c.action != Action.END,
+        PREEMPTIONS.c.eviction_id != without,
+        _COUNTED,
+    )
+    have_left = PREEMPTIONS.c.requeued_at >= since, _COUNTED
+    shall_be_lost = func.sum(PREEMPTIONS.c.predicted_lost_node_s)
+    return (
+        select(func.count()).select_from(PREEMPTIONS).where(*have_left).scalar_subquery(),
+        select(func.sum(_LOST_NODE_S)).where(*have_left).scalar_subquery(),
+        select(func.count()).select_from(_JOINED).where(*intended).scalar_subquery(),
+        select(shall_be_lost).select_from(_JOINED).where(*intended).scalar_subquery(),
+    )
+
+
+def usage_of(jobs: int, lost_node_s: float | None, intended_jobs: int, intended_lost_node_s: float | None) -> Usage:
+    """From the values of ``usage_queries``, where a sum over no rows is None."""
+    return Usage(int(jobs), float(lost_node_s or 0.0), int(intended_jobs), float(intended_lost_node_s or 0.0))
+
+
+def moved_since(connection: Connection, kind: MoveKind, since: datetime) -> int:
+    """Jobs moved for this that have passed their point of no return since then.
+
+    Such moves have a planner's name of their own in their plan, and an eviction of theirs has one plan.
+    """
+    query = (
+        select(func.count())
+        .select_from(PREEMPTIONS.join(PLANS, PREEMPTIONS.c.eviction_id == PLANS.c.eviction_id))
+        .where(PLANS.c.planner == kind.value, PREEMPTIONS.c.requeued_at >= since)
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+def takings(connection: Connection, since: datetime) -> tuple[Taking, ...]:
+    """One for each eviction for an urgent job that made jobs leave since then, or intends to."""
+    left = PREEMPTIONS.c
+    counted = or_(left.requeued_at >= since, and_(EVICTIONS.c.state.in_(_ACTING), left.state.in_(_INTENDED)))
+    who = EVICTIONS.c.preemptor_user, EVICTIONS.c.preemptor_account, EVICTIONS.c.rule
+    query = select(*who, func.count(), func.sum(_LOST_NODE_S)).select_from(_JOINED).where(*_OF_URGENT_JOBS, counted)
+    return tuple(
+        Taking(user=user, account=account, rule=rule or "", jobs=jobs, lost_node_s=float(lost_node_s))
+        for user, account, rule, jobs, lost_node_s in connection.execute(query.group_by(EVICTIONS.c.eviction_id, *who))
+    )
+
+
+def loops(connection: Connection, since: datetime, repeats: int) -> tuple[Loop, ...]:
+    """The same job so often for the same urgent job; so many evictions in a row that made jobs leave for nothing.
+
+    A user who has urgent jobs every hour is none: a job and a user have limits of their own for that.
+    """
+    user, urgent, job_id = EVICTIONS.c.preemptor_user, EVICTIONS.c.preemptor_job_id, PREEMPTIONS.c.job_id
+    times = func.count().label("times")
+    pairs = (
+        select(user, urgent, job_id, times)
+        .select_from(_JOINED)
+        .where(*_OF_URGENT_JOBS, PREEMPTIONS.c.requeued_at >= since)
+        .group_by(user, urgent, job_id)
+        .having(times >= repeats)
+        .order_by(user, urgent, job_id)
+    )
+    found = [
+        Loop(row.preemptor_user, f"job {row.job_id} was preempted {row.times} times for job {row.preemptor_job_id}")
+        for row in connection.execute(pairs)
+    ]
+    made_jobs_leave = (
+        select(PREEMPTIONS.c.job_id)
+        .where(PREEMPTIONS.c.eviction_id == EVICTIONS.c.eviction_id, PREEMPTIONS.c.requeued_at.is_not(None))
+        .exists()
+    )
+    last = (
+        select(EVICTIONS.c.eviction_id, user, EVICTIONS.c.started_at, EVICTIONS.c.outcome_code)
+        .where(EVICTIONS.c.kind == OperationKind.EVICTION, EVICTIONS.c.finished_at >= since, made_jobs_leave)
+        .order_by(EVICTIONS.c.finished_at.desc(), EVICTIONS.c.eviction_id.desc())
+        .limit(repeats)
+    )
+    in_vain = [
+        row for row in connection.execute(last) if row.started_at is None and row.outcome_code is OutcomeCode.TOO_LATE
+    ]
+    if len(in_vain) == repeats:
+        users = {row.preemptor_user for row in in_vain}
+        numbers = ", ".join(str(row.eviction_id) for row in reversed(in_vain))
+        why = f"evictions {numbers} made jobs leave, and no urgent job started"
+        found.append(Loop(users.pop() if len(users) == 1 else None, why))
+    return tuple(found)
+
+
+_INVOLVED = rows.columns_of(Involvement, EVICTIONS, but_for=["rule"])
+
+
+def _serves(job: str) -> ColumnElement[bool]:
+    return or_(EVICTIONS.c.preemptor_job_id == job, EVICTIONS.c.preemptor_display_id == job)
+
+
+def _leaves(job: str) -> ColumnElement[bool]:
+    return or_(PREEMPTIONS.c.job_id == job, PREEMPTIONS.c.display_id == job)
+
+
+def _leaving(*conditions: ColumnElement[bool]) -> Select[Any]:
+    return select(PREEMPTIONS.c.eviction_id).where(*conditions)
+
+
+def concerning(*, user: str | None, job: str | None, own: str | None) -> Iterator[ColumnElement[bool]]:
+    """The conditions on evictions that serve a job of this user, or this job, or that such a job leaves for."""
+    known = [] if own is None else [PREEMPTIONS.c.user == own]
+    ids = EVICTIONS.c.eviction_id
+    if own is not None:
+        yield or_(EVICTIONS.c.preemptor_user == own, ids.in_(_leaving(*known)))
+    if user is not None:
+        yield or_(EVICTIONS.c.preemptor_user == user, ids.in_(_leaving(PREEMPTIONS.c.user == user, *known)))
+    if job is not None:
+        yield or_(_serves(job), ids.in_(_leaving(_leaves(job), *known)))
+
+
+def involvements(
+    connection: Connection, job: str, *, own: str | None = None, limit: int = 10, offset: int = 0
+) -> tuple[Involvement, ...]:
+    """What operations have to do with a job (by either form of its id), newest first."""
+    served, left = [_serves(job)], [_leaves(job)]
+    if own is not None:
+        served.append(EVICTIONS.c.preemptor_user == own)
+        left.append(PREEMPTIONS.c.user == own)
+    ids = union(select(EVICTIONS.c.eviction_id).where(*served), _leaving(*left)).subquery()
+    query = select(EVICTIONS).where(EVICTIONS.c.eviction_id.in_(select(ids.c.eviction_id)))
+    found = connection.execute(query.order_by(EVICTIONS.c.eviction_id.desc()).limit(limit).offset(offset)).all()
+    preemptees = preemptions(connection, [row.eviction_id for row in found], *left)
+    return tuple(_involvement(row, preemptees[row.eviction_id]) for row in found)
+
+
+def _involvement(row: Row[Any], preemptees: Sequence[Row[Any]]) -> Involvement:
+    job_id, display_id = row.preemptor_job_id, row.preemptor_display_id or row.preemptor_job_id
+    return Involvement(
+        **rows.fields_of(row, _INVOLVED),
+        rule=row.rule or "",
+        subject=Subject(job_id, display_id, row.preemptor_user, row.preemptor_account),
+        preemption=rows.preemption_from(preemptees[-1]) if preemptees else None,
+    )
 
 
 def write_steps(connection: Connection, eviction_id: int, log: StepLog) -> tuple[int, ...]:
@@ -34,11 +286,12 @@ def write_steps(connection: Connection, eviction_id: int, log: StepLog) -> tuple
 def begin_step(
     connection: Connection, eviction_id: int, job_id: str | None, kind: str, at: datetime, detail: str = ""
 ) -> int:
+    """The intent of an act, stored before the act."""
     return write_steps(connection, eviction_id, StepLog(at=at, begun=(NewStep(job_id, kind, detail),)))[0]
 
 
 def finish_step(connection: Connection, step_id: int, at: datetime, result: str, detail: str = "") -> None:
-    """An empty detail leaves what was said when the step began."""
+    """What has become of the act; an empty detail leaves what was said when the step began."""
     values = {"finished_at": at, "result": result} | ({"detail": detail} if detail else {})
     if connection.execute(update(STEPS).where(STEPS.c.step_id == step_id).values(values)).rowcount != 1:
         raise StoreError(f"no step {step_id}")
@@ -53,7 +306,6 @@ def steps(connection: Connection, eviction_id: int) -> tuple[StepRecord, ...]:
     return tuple(rows.record_from(StepRecord, row) for row in connection.execute(query))
 
 
-PRUNED_AT_ONCE = 100  # evictions a transaction: others may write in between
 _SIZE = {
     "sqlite": "SELECT (page_count - freelist_count) * page_size "
     "FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()",
@@ -63,6 +315,7 @@ _SIZE = {
 
 
 def forget_plans(connection: Connection, eviction_id: int, before_revision: int) -> None:
+    """Delete the plans that a proposal had before, with their explanations: nothing was done for them."""
     parts = parts_named(connection, PLANS.c.eviction_id == eviction_id, PLANS.c.revision < before_revision)
     for table in (EXPLANATIONS, PLANS):
         old = table.c.eviction_id == eviction_id, table.c.revision < before_revision
@@ -71,6 +324,7 @@ def forget_plans(connection: Connection, eviction_id: int, before_revision: int)
 
 
 def successor(connection: Connection, eviction_id: int) -> int | None:
+    """The next eviction that was planned for the same preemptor; None: there is none."""
     this = select(EVICTIONS.c.preemptor_job_id).where(EVICTIONS.c.eviction_id == eviction_id).scalar_subquery()
     same = EVICTIONS.c.kind == OperationKind.EVICTION, EVICTIONS.c.preemptor_job_id == this
     query = select(func.min(EVICTIONS.c.eviction_id)).where(EVICTIONS.c.eviction_id > eviction_id, *same)
@@ -79,21 +333,23 @@ def successor(connection: Connection, eviction_id: int) -> int | None:
 
 
 def prune_superseded(connection: Connection, before: datetime) -> int:
-    old = (
-        select(EVICTIONS.c.eviction_id)
-        .where(EVICTIONS.c.state == EvictionState.SUPERSEDED, EVICTIONS.c.finished_at < before)
-        .limit(PRUNED_AT_ONCE)
-    )
-    ids = connection.execute(old).scalars().all()
-    forget(connection, ids)
-    return len(ids)
+    """Delete evictions that were put aside before then; how many went, a bounded number a call."""
+    return _forget(connection, EVICTIONS.c.state == EvictionState.SUPERSEDED, EVICTIONS.c.finished_at < before)
 
 
-def forget(connection: Connection, eviction_ids: Sequence[int]) -> None:
-    if eviction_ids:
-        parts = parts_named(connection, PLANS.c.eviction_id.in_(eviction_ids))
-        connection.execute(delete(EVICTIONS).where(EVICTIONS.c.eviction_id.in_(eviction_ids)))
+def prune_ended(connection: Connection, before: datetime) -> int:
+    """Likewise those that have ended."""
+    finished_at = func.coalesce(EVICTIONS.c.finished_at, EVICTIONS.c.state_since)
+    return _forget(connection, EVICTIONS.c.state.in_(_TERMINAL), finished_at < before)
+
+
+def _forget(connection: Connection, *which: ColumnElement[bool]) -> int:
+    ids = connection.execute(select(EVICTIONS.c.eviction_id).where(*which).limit(PRUNED_AT_ONCE)).scalars().all()
+    if ids:
+        parts = parts_named(connection, PLANS.c.eviction_id.in_(ids))
+        connection.execute(delete(EVICTIONS).where(EVICTIONS.c.eviction_id.in_(ids)))
         forget_parts(connection, parts)
+    return len(ids)
 
 
 def size_bytes(connection: Connection) -> int:

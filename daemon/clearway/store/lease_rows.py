@@ -21,9 +21,9 @@ from clearway.model.audit import Audited, AuditKind
 from clearway.model.errors import LeaseLostError
 from clearway.model.records import Leader, LeaderEnd, Lease
 from clearway.store import request_rows
-from clearway.store.database import Database
+from clearway.store.database import MARIADB, Database, UtcDateTime
+from clearway.store.rows import record_from
 from clearway.store.tables import LEADERS, LEASES
-from clearway.store.types import MARIADB, UtcDateTime
 
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 _NOBODY = ""
@@ -74,6 +74,10 @@ def _release(connection: Connection, epoch: int, now: datetime) -> None:
 
 
 def _depose(connection: Connection, actor: str, now: datetime) -> str:
+    """Take the lease from the daemon that holds it, whatever that is doing; its owner, empty for none.
+
+    The daemon that takes the lease next, which may be the same, has to expect commands that are still under way.
+    """
     row, at = _locked(connection, now)
     values = {"owner": _DEPOSED, "epoch": row.epoch + 1, "expires_at": _LONG_AGO}
     connection.execute(update(LEASES).where(_ROW).values(values))
@@ -83,14 +87,16 @@ def _depose(connection: Connection, actor: str, now: datetime) -> str:
     return "" if row.owner == _DEPOSED else str(row.owner)
 
 
-def renewed_at(connection: Connection) -> datetime | None:
+def _sign_of_life(connection: Connection) -> datetime | None:
+    """When a daemon has last renewed the lease; None: none has taken it yet."""
     found: datetime | None = connection.execute(select(LEASES.c.renewed_at).where(_ROW)).scalar_one()
     return found
 
 
 def _leaders(connection: Connection, *, limit: int = 50, offset: int = 0) -> tuple[Leader, ...]:
+    """The daemons that have held the lease, newest first."""
     query = select(LEADERS).order_by(LEADERS.c.epoch.desc()).limit(limit).offset(offset)
-    return tuple(Leader(**row._mapping) for row in connection.execute(query))  # noqa: SLF001 - SQLAlchemy's name
+    return tuple(record_from(Leader, row) for row in connection.execute(query))
 
 
 def _end(connection: Connection, at: datetime, how: LeaderEnd, actor: str = "") -> None:
@@ -109,6 +115,7 @@ def _locked(connection: Connection, now: datetime) -> tuple[Row[Any], datetime]:
 
 
 def server_time(connection: Connection) -> datetime | None:
+    """The time by the database's own clock; None where it has none (SQLite)."""
     unknown = datetime.max.replace(tzinfo=UTC)
     time = _server_time(connection, unknown)
     return None if time is unknown else connection.execute(select(time)).scalar_one()
@@ -152,7 +159,7 @@ def method(
 
 
 class LeasedStore:
-    """Implements the lease of ``store.base.Store``. The epoch is that of the one daemon that uses this object."""
+    """The lease, and transactions under it. The epoch is that of the one daemon that uses this object."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -169,6 +176,11 @@ class LeasedStore:
             yield connection
 
     def take_lease(self, owner: str, now: datetime, ttl_s: float, gone: str | None = None) -> Lease:
+        """Take the lease where it is free or its holder has not renewed it in time; says who holds it afterwards.
+
+        It is free as well where it is the owner's own, or that of ``gone``, which must certainly live no more. Each
+        taking begins an epoch; what this object writes belongs to its newest one. ``now`` counts on SQLite only.
+        """
         self._epoch = _NO_EPOCH
         with self._database.writing() as connection:
             lease = _take(connection, owner, now, ttl_s, gone)
@@ -177,6 +189,7 @@ class LeasedStore:
         return lease
 
     def renew_lease(self, now: datetime, ttl_s: float) -> None:
+        """Let the lease last ``ttl_s`` from now on; raises ``LeaseLostError`` when its epoch is over."""
         if self._epoch is None or self._epoch == _NO_EPOCH:
             raise LeaseLostError("this daemon does not hold the lease")
         with self._database.statement() as connection:
@@ -186,12 +199,13 @@ class LeasedStore:
         raise LeaseLostError(f"another daemon has taken over: epoch {epoch} is over")
 
     def release_lease(self, now: datetime) -> None:
+        """Let another daemon act at once; nothing happens when this one does not hold the lease."""
         epoch, self._epoch = self._epoch, _NO_EPOCH
         if epoch is not None and epoch != _NO_EPOCH:
             with self._database.writing() as connection:
                 _release(connection, epoch, now)
 
     depose = method(_depose, writes=True, anybody=True)
-    sign_of_life = method(renewed_at)
+    sign_of_life = method(_sign_of_life)
     leaders = method(_leaders)
     server_time = method(server_time)

@@ -22,7 +22,7 @@ from clearway.model.operations import OperationKind
 from clearway.model.plan import Choice, Explanation, OperationPlan, Verdict
 from clearway.model.problem import Candidate, NodeResources
 from clearway.store import rows
-from clearway.store.rows import dump, dump_as, load
+from clearway.store.rows import dump, load
 from clearway.store.tables import EVICTIONS, EXPLANATIONS, PLAN_PARTS, PLANS
 
 PlanKey = tuple[int, int]  # eviction id, revision
@@ -37,46 +37,13 @@ class Part(NamedTuple):
     chars: int
 
 
-class _Held(NamedTuple):
+class Kept(NamedTuple):
+    """A plan as it is kept in memory."""
+
+    key: PlanKey
     plan: OperationPlan
     chars: int  # without its parts
-    parts: Mapping[str, Part]
-
-
-class PlanCache:
-    """Holds what fits and turns away the rest: all open evictions are read in turn, so evicting would only churn.
-
-    The loop's thread writes, others read at most; replacing the dictionaries keeps both safe without a lock.
-    """
-
-    def __init__(self, capacity_chars: int = CAPACITY_CHARS) -> None:
-        self._capacity = capacity_chars
-        self._plans: dict[PlanKey, _Held] = {}
-        self._parts: dict[str, Part] = {}  # of these plans, each counted once
-        self._chars = 0
-
-    def get(self, key: PlanKey) -> OperationPlan | None:
-        held = self._plans.get(key)
-        return held.plan if held is not None else None
-
-    def part(self, digest: str) -> Part | None:
-        return self._parts.get(digest)
-
-    def put(self, key: PlanKey, plan: OperationPlan, chars: int, parts: Mapping[str, Part]) -> None:
-        """``chars``: without its parts, which are named by their digests."""
-        new = {digest: part for digest, part in parts.items() if digest not in self._parts}
-        more = chars + sum(part.chars for part in new.values())
-        if self._chars + more <= self._capacity:
-            self._plans = self._plans | {key: _Held(plan, chars, parts)}
-            self._parts = self._parts | new
-            self._chars += more
-
-    def keep_only(self, keys: Collection[PlanKey]) -> None:
-        if self._plans.keys() - keys:
-            self._plans = {key: held for key, held in self._plans.items() if key in keys}
-            self._parts = {digest: part for held in self._plans.values() for digest, part in held.parts.items()}
-            self._chars = sum(held.chars for held in self._plans.values())
-            self._chars += sum(part.chars for part in self._parts.values())
+    parts: Mapping[str, Part]  # by digest
 
 
 _KINDS: Mapping[str, Any] = {"candidates": tuple[Candidate, ...], "nodes": tuple[NodeResources, ...]}
@@ -102,29 +69,36 @@ class _Verdicts:
         return tuple([Verdict(job_id, *self.reasons[place]) for job_id, place in self.jobs])
 
 
-class Kept(NamedTuple):
-    """A plan that was stored: what ``PlanCache.put`` takes."""
-
-    key: PlanKey
-    plan: OperationPlan
-    chars: int
-    parts: Mapping[str, Part]
-
-
 class PlanRows:
-    """The plans of a database, and those of them that are kept in memory."""
+    """The plans of a database, and those of them that are kept in memory.
 
-    def __init__(self) -> None:
-        self._cache = PlanCache()
+    Memory holds what fits and turns away the rest: all open evictions are read in turn, so evicting would only churn.
+    The loop's thread writes, others read at most; replacing the dictionaries keeps both safe without a lock.
+    """
+
+    def __init__(self, capacity_chars: int = CAPACITY_CHARS) -> None:
+        self._capacity = capacity_chars
+        self._kept: dict[PlanKey, Kept] = {}
+        self._parts: dict[str, Part] = {}  # of these plans, each counted once
         self._named: dict[int, tuple[Sequence[object], str, int]] = {}  # by id: parts, their digests and characters
 
-    def known(self, eviction_id: int, revision: int) -> OperationPlan | None:
-        return self._cache.get((eviction_id, revision))
+    def known(self, key: PlanKey) -> OperationPlan | None:
+        kept = self._kept.get(key)
+        return kept.plan if kept is not None else None
+
+    def keep(self, plan: Kept) -> None:
+        """Keep it in memory. A plan whose transaction failed must not be: the next eviction may have its number."""
+        plans, parts = self._kept | {plan.key: plan}, {**self._parts, **plan.parts}
+        chars = sum(each.chars for each in plans.values()) + sum(part.chars for part in parts.values())
+        if chars <= self._capacity:
+            self._kept, self._parts = plans, parts
 
     def keep_only(self, keys: Collection[PlanKey]) -> None:
         """Forget every other plan, once in a cycle."""
-        self._cache.keep_only(keys)
         self._named = {}
+        if self._kept.keys() - keys:
+            self._kept = {key: kept for key, kept in self._kept.items() if key in keys}
+            self._parts = {digest: part for kept in self._kept.values() for digest, part in kept.parts.items()}
 
     def add(self, connection: Connection, eviction_id: int, revision: int, plan: OperationPlan) -> Kept:
         """Store a plan, with those of its parts that are not there yet; once that is committed it may be kept."""
@@ -133,7 +107,7 @@ class PlanRows:
         for name, kind in _KINDS.items():
             if part := getattr(problem, name):
                 if id(part) not in self._named:
-                    text = dump_as(kind, part)
+                    text = dump(part, kind)
                     self._named[id(part)] = part, sha256(text.encode()).hexdigest(), len(text)
                     texts[self._named[id(part)][1]] = text
                 _, digest, chars = self._named[id(part)]
@@ -141,43 +115,58 @@ class PlanRows:
         there = connection.execute(select(PLAN_PARTS.c.digest).where(PLAN_PARTS.c.digest.in_(kept))).scalars().all()
         for name, digest in digests.items():
             if digest not in there:
-                text = texts.get(digest) or dump_as(_KINDS[name], kept[digest].value)
+                text = texts.get(digest) or dump(kept[digest].value, _KINDS[name])
                 connection.execute(insert(PLAN_PARTS).values(digest=digest, document=text))
         own = replace(plan, verdicts=(), problem=replace(problem, candidates=(), nodes=()))
         document, verdicts = dump(own), dump(_Verdicts.of(plan.verdicts))
-        values = rows.plan_values(eviction_id, revision, plan) | {"document": document, "verdicts": verdicts}
-        connection.execute(insert(PLANS).values(values | digests))
+        figures = {
+            "made_at": plan.made_at,
+            "deadline": plan.deadline,
+            "planner": plan.curve.planner,
+            "chosen_delay_s": plan.chosen.max_delay_s,
+            "predicted_lost_node_s": plan.chosen.lost_work_node_s,
+            "predicted_checkpoint_s": plan.chosen.checkpoint_s,
+        }
+        key = {"eviction_id": eviction_id, "revision": revision}
+        values = key | figures | digests | {"document": document, "verdicts": verdicts}
+        connection.execute(insert(PLANS).values(values))
         return Kept((eviction_id, revision), plan, len(document) + len(verdicts), kept)
 
-    def keep(self, stored: Kept) -> None:
-        """Keep it in memory. A plan whose transaction failed must not be: the next eviction may have its number."""
-        self._cache.put(*stored)
-
-    def read(
-        self, connection: Connection, kinds: Mapping[int, OperationKind], *, remember: bool
+    def present(
+        self, connection: Connection, evictions: Sequence[Row[Any]], *, remember: bool
     ) -> dict[int, OperationPlan]:
-        """The present plans of these evictions; ``remember``: they are kept in memory."""
+        """The present plans of these rows of evictions; ``remember``: taken from memory, and kept there."""
+        known = {row.eviction_id: self.known((row.eviction_id, row.revision)) for row in evictions if remember}
+        plans = {eviction_id: plan for eviction_id, plan in known.items() if plan is not None}
+        kinds = {row.eviction_id: row.kind for row in evictions if row.eviction_id not in plans}
+        if not kinds:
+            return plans
         query = select(PLANS.c.eviction_id, PLANS.c.revision, *COLUMNS).join(EVICTIONS, PRESENT)
         found = connection.execute(query.where(PLANS.c.eviction_id.in_(kinds))).all()
-        parts = self._parts(connection, found)
-        plans = {row.eviction_id: plan_from(kinds[row.eviction_id], row, parts) for row in found}
-        for row in found if remember else ():
-            chars = len(row.document) + len(row.verdicts or "")
-            kept = {digest: parts[digest] for digest in (row.candidates, row.nodes) if digest is not None}
-            self._cache.put((row.eviction_id, row.revision), plans[row.eviction_id], chars, kept)
+        parts = self._parts_of(connection, found)
+        for row in found:
+            plans[row.eviction_id] = plan_from(kinds[row.eviction_id], row, parts)
+            if remember:
+                chars = len(row.document) + len(row.verdicts or "")
+                own_parts = {digest: parts[digest] for digest in (row.candidates, row.nodes) if digest is not None}
+                self.keep(Kept((row.eviction_id, row.revision), plans[row.eviction_id], chars, own_parts))
+        for each in evictions:
+            if each.eviction_id not in plans:
+                raise StoreError(f"eviction {each.eviction_id} has no stored plan of revision {each.revision}")
         return plans
 
     def of_eviction(self, connection: Connection, eviction_id: int) -> tuple[OperationPlan, ...]:
+        """Every plan of an eviction, the first one first; empty for an unknown eviction."""
         query = select(EVICTIONS.c.kind, *COLUMNS).join_from(PLANS, EVICTIONS)
         query = query.where(PLANS.c.eviction_id == eviction_id).order_by(PLANS.c.revision)
         found = connection.execute(query).all()
-        parts = self._parts(connection, found)
+        parts = self._parts_of(connection, found)
         return tuple(plan_from(row.kind, row, parts) for row in found)
 
-    def _parts(self, connection: Connection, found: Sequence[Row[*tuple[Any, ...]]]) -> dict[str, Part]:
+    def _parts_of(self, connection: Connection, found: Sequence[Row[*tuple[Any, ...]]]) -> dict[str, Part]:
         """By digest; a part that is in memory is not read again."""
         named = {digest for row in found for digest in (row.candidates, row.nodes) if digest is not None}
-        parts = {digest: part for digest in named if (part := self._cache.part(digest)) is not None}
+        parts = {digest: part for digest in named if (part := self._parts.get(digest)) is not None}
         return parts | parts_of(connection, found, but_for=parts.keys())
 
 
@@ -240,17 +229,12 @@ def write_explanation(connection: Connection, eviction_id: int, revision: int, e
 
 
 def newest_explanation(connection: Connection, eviction_id: int) -> Explanation | None:
-    query = (
-        select(EXPLANATIONS.c.document)
-        .where(EXPLANATIONS.c.eviction_id == eviction_id)
-        .order_by(EXPLANATIONS.c.revision.desc())
-        .limit(1)
-    )
-    document = connection.execute(query).scalar_one_or_none()
-    return None if document is None else load(Explanation, document)
+    """Of the newest plan that has one; None when there is none, or no such eviction."""
+    return newest_explanations(connection, [eviction_id]).get(eviction_id)
 
 
 def newest_explanations(connection: Connection, eviction_ids: Iterable[int]) -> dict[int, Explanation]:
+    """Likewise of several; evictions without any are absent."""
     query = (
         select(EXPLANATIONS.c.eviction_id, EXPLANATIONS.c.document)
         .where(EXPLANATIONS.c.eviction_id.in_(tuple(eviction_ids)))
@@ -261,6 +245,7 @@ def newest_explanations(connection: Connection, eviction_ids: Iterable[int]) -> 
 
 
 def unexplained(connection: Connection, since: datetime) -> tuple[int, ...]:
+    """Evictions planned since then whose present plan has no explanation, the oldest first; a bounded number."""
     same = and_(EXPLANATIONS.c.eviction_id == PLANS.c.eviction_id, EXPLANATIONS.c.revision == PLANS.c.revision)
     query = (
         select(EVICTIONS.c.eviction_id)

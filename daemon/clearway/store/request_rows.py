@@ -8,6 +8,7 @@ Nothing is deleted from the trail.
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -15,9 +16,9 @@ from sqlalchemy import Connection, Row, func, insert, select, update
 
 from clearway.model.audit import BEFORE_THE_FIRST, AuditCheck, Audited, AuditKind, AuditRow, hash_of
 from clearway.model.errors import StoreError, UnknownEvictionError
+from clearway.model.records import HALTED
 from clearway.model.requests import Answer, OperatorRequest, RequestKind
-from clearway.store.base import HALTED
-from clearway.store.rows import new_id, record_from
+from clearway.store.rows import new_id, put, record_from
 from clearway.store.tables import AUDIT, AUDIT_HEAD, EVICTIONS, KEPT_VALUES, REQUESTS
 
 _AT_ONCE = 1_000  # entries of the audit trail in memory
@@ -25,8 +26,13 @@ _LONGEST_DOCUMENT = 4_096  # characters of it in the audit trail; the request it
 
 
 def kept_value(connection: Connection, name: str) -> Any:
+    """A small JSON value that outlives restarts (paused, the last cycle's summary); None when absent."""
     document = connection.execute(select(KEPT_VALUES.c.document).where(KEPT_VALUES.c.name == name)).scalar_one_or_none()
     return None if document is None else json.loads(document)
+
+
+def keep_value(connection: Connection, name: str, value: object) -> None:
+    put(connection, KEPT_VALUES, {"name": name, "document": json.dumps(value, allow_nan=False)})
 
 
 def audit(connection: Connection, audited: Audited) -> AuditRow:
@@ -37,22 +43,19 @@ def audit(connection: Connection, audited: Audited) -> AuditRow:
     sequence = head.sequence + 1
     entry = audited.text(sequence)
     row = AuditRow(sequence=sequence, entry=entry, previous=head.hash, hash=hash_of(head.hash, entry))
-    values = {"sequence": sequence, "entry": entry, "previous": row.previous, "hash": row.hash}
-    connection.execute(insert(AUDIT).values(values))
+    connection.execute(insert(AUDIT).values(asdict(row)))
     connection.execute(update(AUDIT_HEAD).values(sequence=sequence, hash=row.hash))
     return row
 
 
 def audit_keeping(connection: Connection, audited: Audited, name: str, value: object) -> AuditRow:
     """Append, and keep a small value of this name, so that the next entry can tell what is new."""
-    document = json.dumps(value, allow_nan=False)
-    query = update(KEPT_VALUES).where(KEPT_VALUES.c.name == name)
-    if connection.execute(query.values(document=document)).rowcount == 0:
-        connection.execute(insert(KEPT_VALUES).values(name=name, document=document))
+    keep_value(connection, name, value)
     return audit(connection, audited)
 
 
 def audit_trail(connection: Connection, *, limit: int = 50, before: int | None = None) -> tuple[AuditRow, ...]:
+    """Newest first; ``before``: of lower numbers alone."""
     query = select(AUDIT).order_by(AUDIT.c.sequence.desc()).limit(limit)
     if before is not None:
         query = query.where(AUDIT.c.sequence < before)
@@ -60,6 +63,7 @@ def audit_trail(connection: Connection, *, limit: int = 50, before: int | None =
 
 
 def check_audit(connection: Connection) -> AuditCheck:
+    """Whether the trail is whole, from its first entry to its last."""
     entries, hash_ = 0, BEFORE_THE_FIRST
     for row in _whole_trail(connection):
         if fault := row.fault(entries + 1, hash_):
@@ -86,7 +90,8 @@ def _request(row: Row[Any]) -> OperatorRequest:
     return record_from(OperatorRequest, row, document=row.document or "")
 
 
-def pending(connection: Connection) -> tuple[OperatorRequest, ...]:
+def pending_requests(connection: Connection) -> tuple[OperatorRequest, ...]:
+    """Those that are not handled yet, by id."""
     query = select(REQUESTS).where(REQUESTS.c.handled_at.is_(None)).order_by(REQUESTS.c.request_id)
     return tuple(_request(row) for row in connection.execute(query))
 
@@ -101,12 +106,12 @@ def halted_by(connection: Connection) -> str:
     return str((document is not None and json.loads(document)) or actor or "")
 
 
-def find(connection: Connection, request_id: int) -> OperatorRequest | None:
+def request(connection: Connection, request_id: int) -> OperatorRequest | None:
     row = connection.execute(select(REQUESTS).where(REQUESTS.c.request_id == request_id)).first()
     return None if row is None else _request(row)
 
 
-def add(
+def add_request(
     connection: Connection,
     kind: RequestKind,
     eviction_id: int | None,
@@ -115,19 +120,19 @@ def add(
     document: str = "",
     rolling_id: int | None = None,
 ) -> int:
-    values = {"kind": str(kind), "eviction_id": eviction_id, "actor": actor, "created_at": at, "result": ""}
-    values |= {"document": document, "rolling_id": rolling_id}
     known = select(EVICTIONS.c.eviction_id).where(EVICTIONS.c.eviction_id == eviction_id)
     if eviction_id is not None and connection.execute(known).first() is None:
         raise UnknownEvictionError(f"no eviction {eviction_id}")
+    asked = {"kind": str(kind), "eviction_id": eviction_id, "rolling_id": rolling_id, "document": document}
+    values = asked | {"actor": actor, "created_at": at, "result": ""}
     request_id = new_id(connection.execute(insert(REQUESTS).values(values)))
-    about = {"request_id": request_id, "kind": str(kind), "eviction_id": eviction_id, "rolling_id": rolling_id}
-    about |= {"document": document[:_LONGEST_DOCUMENT]}
+    about = asked | {"request_id": request_id, "document": document[:_LONGEST_DOCUMENT]}
     audit(connection, Audited(at=at, actor=actor, kind=AuditKind.REQUEST, about=_given(about)))
     return request_id
 
 
-def finish(connection: Connection, request_id: int, at: datetime, answer: Answer) -> None:
+def finish_request(connection: Connection, request_id: int, at: datetime, answer: Answer) -> None:
+    """What has become of it, with the operation that it has led to."""
     values: dict[str, Any] = {"handled_at": at, "code": answer.code, "result": answer.text}
     led_to = {"eviction_id": answer.eviction_id, "rolling_id": answer.rolling_id}
     values |= {name: number for name, number in led_to.items() if number is not None}

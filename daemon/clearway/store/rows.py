@@ -1,4 +1,4 @@
-"""Records to rows and to JSON text, and back. Pure: what is written where, and nothing about when.
+"""Records to rows and to JSON text, and back. What is written where, and nothing about when.
 
 The dataclasses of ``model`` are the schema of the JSON (pydantic reads their annotations): a field that gains a default
 stays readable in old rows, and one that is gone is passed over. A value that does not fit its annotation (a fraction in
@@ -6,44 +6,41 @@ an ``int`` field) is refused when it is written, because it could not be read ag
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
-from sqlalchemy import CursorResult, Row
+from sqlalchemy import Connection, CursorResult, Row, Table, insert, update
 
 from clearway.model.cluster import Job
 from clearway.model.errors import StoreError
 from clearway.model.operations import Drain, Eviction, Operation, OperationKind, Preemption, Promise, Relocation
-from clearway.model.plan import OperationPlan
+from clearway.model.plan import OperationPlan, Plan
+from clearway.store.tables import EVICTIONS, PREEMPTIONS
 
 T = TypeVar("T")
+
 
 _adapters: dict[Any, TypeAdapter[Any]] = {}
 
 
-def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     """Made on first use: building one for ``Plan`` takes some 50 ms, which a command line may never need.
 
     A dataclass takes no configuration of its own here, a union hands its configuration down; without it an
     infinite number would silently become null.
     """
     if kind not in _adapters:
-        union: Any = kind | None
-        _adapters[kind] = TypeAdapter(union, config=ConfigDict(ser_json_inf_nan="strings"))
+        _adapters[kind] = TypeAdapter(kind | None, config=ConfigDict(ser_json_inf_nan="strings"))
     return _adapters[kind]
 
 
-def dump(value: object) -> str:
-    """A frozen record (``Plan``, ``EvictionProblem``, ``Curve``, ``Job`` ...) as one line of JSON."""
-    return dump_as(type(value), value)
-
-
-def dump_as(kind: Any, value: object) -> str:
-    """A value whose type does not say what is in it, as a tuple of records."""
+def dump(value: object, kind: Any = None) -> str:
+    """A frozen record as one line of JSON; ``kind``: where the type does not say what is in it (a tuple of records)."""
     try:
-        return _adapter(kind).dump_json(value, warnings="error").decode()
+        return _adapter(kind or type(value)).dump_json(value, warnings="error").decode()
     except (PydanticSerializationError, UnicodeError) as error:
         why = " ".join(str(error).split())
         raise StoreError(f"{type(value).__name__} cannot be written as JSON: {why}") from error
@@ -63,16 +60,14 @@ def load(kind: type[T], text: str) -> T:
 
 Values = dict[str, Any]
 
-# Fields of ``Operation`` and of ``Preemption`` that are columns of the same name.
-_EVICTION_FIELDS = (
-    "mode", "state", "state_since", "created_at", "placement", "revision", "approved_by", "started_at", "finished_at",
-    "outcome", "outcome_code", "why", "late", "mark",
-)  # fmt: skip
-_PREEMPTION_FIELDS = (
-    "action", "state", "state_since", "attempted_at", "attempts", "asked_at", "checkpointed_at", "requeued_at",
-    "vacated_at", "returned_at", "predicted_lost_node_s", "predicted_checkpoint_s", "actual_lost_node_s",
-    "actual_checkpoint_s", "reason", "note",
-)  # fmt: skip
+
+def columns_of(kind: type[Any], table: Table, but_for: Iterable[str] = ()) -> tuple[str, ...]:
+    """The fields of these records that are columns of the same name."""
+    return tuple(each.name for each in fields(kind) if each.name in table.c and each.name not in but_for)
+
+
+_EVICTION_FIELDS = columns_of(Operation, EVICTIONS, but_for=["eviction_id"])
+_PREEMPTION_FIELDS = columns_of(Preemption, PREEMPTIONS, but_for=["job", "eternal"])
 
 OPERATIONS: dict[OperationKind, type[Operation]] = {each.kind: each for each in (Eviction, Drain, Relocation, Promise)}
 PLANS: dict[OperationKind, type[OperationPlan]] = {
@@ -81,46 +76,22 @@ PLANS: dict[OperationKind, type[OperationPlan]] = {
 
 
 def eviction_values(eviction: Operation) -> Values:
-    subject = eviction.subject
-    return fields_of(eviction, _EVICTION_FIELDS) | {
-        "kind": eviction.kind,
-        "preemptor_job_id": subject.job_id,
-        "preemptor_display_id": subject.display_id,
-        "preemptor_user": subject.user,
-        "preemptor_account": subject.account,
-        "rule": eviction.plan.rule if isinstance(eviction, Eviction) else "",
-        "deadline": eviction.plan.deadline,
-        "nodes_needed": eviction.plan.nodes_needed,
-        "predicted_lost_node_s": eviction.predicted_lost_node_s,
-        "actual_lost_node_s": eviction.actual_lost_node_s,
-    }
-
-
-def plan_values(eviction_id: int, revision: int, plan: OperationPlan) -> Values:
-    return {
-        "eviction_id": eviction_id,
-        "revision": revision,
-        "made_at": plan.made_at,
-        "deadline": plan.deadline,
-        "planner": plan.curve.planner,
-        "chosen_delay_s": plan.chosen.max_delay_s,
-        "predicted_lost_node_s": plan.chosen.lost_work_node_s,
-        "predicted_checkpoint_s": plan.chosen.checkpoint_s,
-    }
+    plan, subject = eviction.plan, asdict(eviction.subject)
+    return (
+        fields_of(eviction, (*_EVICTION_FIELDS, "kind", "predicted_lost_node_s", "actual_lost_node_s"))
+        | fields_of(plan, ("deadline", "nodes_needed"))
+        | {f"preemptor_{name}": value for name, value in subject.items()}
+        | {"rule": plan.rule if isinstance(plan, Plan) else ""}
+    )
 
 
 def preemption_values(preemption: Preemption) -> Values:
     job = preemption.job
-    return fields_of(preemption, _PREEMPTION_FIELDS) | {
-        "job_id": job.job_id,
-        "display_id": job.display_id,
-        "user": job.user,
-        "account": job.account,
-        "num_nodes": job.num_nodes,
-        "plan_order": preemption.order,
-        "eternal": preemption.eternal,
-        "job": dump(job),
-    }
+    return (
+        fields_of(preemption, (*_PREEMPTION_FIELDS, "eternal"))
+        | fields_of(job, ("job_id", "display_id", "user", "account", "num_nodes"))
+        | {"plan_order": preemption.order, "job": dump(job)}
+    )
 
 
 def eviction_from(row: Row[Any], plan: OperationPlan, preemptions: Sequence[Row[Any]]) -> Operation:
@@ -134,8 +105,8 @@ def eviction_from(row: Row[Any], plan: OperationPlan, preemptions: Sequence[Row[
 
 @lru_cache(maxsize=4_096)  # rows are read several times a cycle, and few of them differ from the time before
 def preemption_from(row: Row[Any]) -> Preemption:
-    fields = fields_of(row, _PREEMPTION_FIELDS)
-    return Preemption(job=load(Job, row.job), order=row.plan_order, eternal=bool(row.eternal), **fields)
+    given = fields_of(row, _PREEMPTION_FIELDS)
+    return Preemption(job=load(Job, row.job), order=row.plan_order, eternal=bool(row.eternal), **given)
 
 
 def record_from(kind: Callable[..., T], row: Row[Any], **others: object) -> T:
@@ -149,6 +120,17 @@ def fields_of(record: object, names: Iterable[str]) -> Values:
 
 def changed(values: Values, stored: Row[Any]) -> Values:
     return {name: value for name, value in values.items() if getattr(stored, name) != value}
+
+
+def put(connection: Connection, table: Table, values: Values) -> bool:
+    """Store a row in place of that with the same primary key; whether there was none."""
+    keys = [column.name for column in table.primary_key]
+    rest = {name: value for name, value in values.items() if name not in keys}
+    same = [table.c[name] == values[name] for name in keys]
+    if connection.execute(update(table).where(*same).values(rest)).rowcount:
+        return False
+    connection.execute(insert(table).values(values))
+    return True
 
 
 def new_id(result: CursorResult[Any]) -> int:

@@ -20,7 +20,7 @@ from clearway.model.outcome import OutcomeCode
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, LeaderEnd
 from clearway.model.requests import RequestResult
-from clearway.store.types import ID_LENGTH, TABLE_OPTIONS, Figure, LongText, Name, UtcDateTime, word
+from clearway.store.database import ID_LENGTH, TABLE_OPTIONS, Figure, LongText, Name, UtcDateTime, word
 
 # Every constraint has a name, so that a later migration can change it on all three databases.
 METADATA = MetaData(
@@ -43,13 +43,13 @@ EVICTIONS = _table(
     "evictions",
     Column("eviction_id", Integer, primary_key=True, autoincrement=True),
     _given("kind", word(OperationKind), server_default=OperationKind.EVICTION.value),
-    _given("state", word(EvictionState)),
+    _given("state", word(EvictionState), index=True),
     _given("state_since", UtcDateTime),
     _given("mode", Name(ID_LENGTH)),
     _given("revision", Integer),
     _given("version", Integer, server_default="0"),  # grows with every change of the row or its preemptions
-    _given("preemptor_job_id", Name(ID_LENGTH)),
-    Column("preemptor_display_id", Name(ID_LENGTH)),  # as users know it; NULL: from before it was kept
+    _given("preemptor_job_id", Name(ID_LENGTH), index=True),
+    Column("preemptor_display_id", Name(ID_LENGTH), index=True),  # as users know it; NULL: from before it was kept
     _given("preemptor_user", Name()),
     _given("preemptor_account", Name()),
     Column("rule", Name()),  # that made the preemptor urgent; NULL: from before it was kept
@@ -57,7 +57,7 @@ EVICTIONS = _table(
     _given("nodes_needed", Integer),
     _given("created_at", UtcDateTime),
     Column("started_at", UtcDateTime),
-    Column("finished_at", UtcDateTime),
+    Column("finished_at", UtcDateTime, index=True),
     _given("placement", LongText),
     Column("mark", Name(ID_LENGTH)),  # part of its names on the cluster; NULL: from before there were marks
     _given("approved_by", LongText),
@@ -67,10 +67,6 @@ EVICTIONS = _table(
     _given("late", Boolean),
     _given("predicted_lost_node_s", Figure),
     _given("actual_lost_node_s", Figure),
-    Index(None, "state"),
-    Index(None, "finished_at"),
-    Index(None, "preemptor_job_id"),
-    Index(None, "preemptor_display_id"),
     sqlite_autoincrement=True,
 )
 
@@ -87,10 +83,10 @@ PLANS = _table(
     Column("predicted_checkpoint_s", Figure),
     _given("document", LongText),  # the plan of its eviction's kind, but for what the columns below say
     Column("verdicts", LongText),  # NULL: they are in the document
-    Column("candidates", Name(ID_LENGTH)),  # a digest of ``plan_parts``; NULL: there are none, or in the document
-    Column("nodes", Name(ID_LENGTH)),  # likewise
-    Index(None, "candidates"),
-    Index(None, "nodes"),
+    Column(
+        "candidates", Name(ID_LENGTH), index=True
+    ),  # a digest of ``plan_parts``; NULL: there are none, or in the document
+    Column("nodes", Name(ID_LENGTH), index=True),  # likewise
 )
 
 # What many plans have in common, once: candidates or nodes of their problems. Deleted with the last of these plans.
@@ -114,8 +110,8 @@ PREEMPTIONS = _table(
     "preemptions",
     Column("eviction_id", Integer, _of_eviction(), primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
-    _given("job_id", Name(ID_LENGTH)),
-    Column("display_id", Name(ID_LENGTH)),  # as users know it; NULL: from before it was kept
+    _given("job_id", Name(ID_LENGTH), index=True),
+    Column("display_id", Name(ID_LENGTH), index=True),  # as users know it; NULL: from before it was kept
     _given("user", Name()),
     _given("account", Name()),
     _given("num_nodes", Integer),
@@ -128,7 +124,7 @@ PREEMPTIONS = _table(
     _given("attempts", Integer),
     Column("asked_at", UtcDateTime),
     Column("checkpointed_at", UtcDateTime),
-    Column("requeued_at", UtcDateTime),
+    Column("requeued_at", UtcDateTime, index=True),
     Column("vacated_at", UtcDateTime),
     Column("returned_at", UtcDateTime),
     _given("predicted_lost_node_s", Figure),
@@ -138,23 +134,19 @@ PREEMPTIONS = _table(
     _given("reason", LongText),
     _given("note", LongText),
     _given("job", LongText),  # ``model.Job`` as seen when it was chosen
-    Index(None, "job_id"),
-    Index(None, "display_id"),
-    Index(None, "requeued_at"),
 )
 
 # The journal: what was intended, and the result.
 STEPS = _table(
     "steps",
     Column("step_id", Integer, primary_key=True, autoincrement=True),
-    _given("eviction_id", Integer, _of_eviction()),
+    _given("eviction_id", Integer, _of_eviction(), index=True),
     Column("job_id", Name(ID_LENGTH)),
     _given("kind", Name(ID_LENGTH)),
     _given("intended_at", UtcDateTime),
     Column("finished_at", UtcDateTime),
     _given("result", Name()),
     _given("detail", LongText),
-    Index(None, "eviction_id"),
     sqlite_autoincrement=True,
 )
 
@@ -163,16 +155,14 @@ REQUESTS = _table(
     "requests",
     Column("request_id", Integer, primary_key=True, autoincrement=True),
     _given("kind", Name(ID_LENGTH)),
-    Column("eviction_id", Integer, _of_eviction()),
+    Column("eviction_id", Integer, _of_eviction(), index=True),
     _given("actor", Name()),
     _given("created_at", UtcDateTime),
-    Column("handled_at", UtcDateTime),
+    Column("handled_at", UtcDateTime, index=True),
     Column("code", word(RequestResult)),  # NULL until it is handled
     _given("result", LongText),  # the sentence for people
     Column("document", LongText),  # what a drain or undrain is about, as JSON
     Column("rolling_id", Integer),  # the rolling drain that it is about or has led to
-    Index(None, "handled_at"),
-    Index(None, "eviction_id"),
     sqlite_autoincrement=True,
 )
 
@@ -180,11 +170,10 @@ REQUESTS = _table(
 ROLLING_DRAINS = _table(
     "rolling_drains",
     Column("rolling_id", Integer, primary_key=True, autoincrement=True),
-    _given("state", word(RollingState)),
+    _given("state", word(RollingState), index=True),
     _given("created_at", UtcDateTime),
     Column("finished_at", UtcDateTime),
     _given("document", LongText),  # the whole ``model.orders.RollingDrain``: each node's turn, why nodes were skipped
-    Index(None, "state"),
     sqlite_autoincrement=True,
 )
 
@@ -195,7 +184,7 @@ CHECKPOINT_HISTORY = _table(
     Column("eviction_id", Integer, primary_key=True, autoincrement=False),
     Column("job_id", Name(ID_LENGTH), primary_key=True),
     Column("asked_at", UtcDateTime, primary_key=True),
-    _given("ended_at", UtcDateTime),
+    _given("ended_at", UtcDateTime, index=True),
     _given("run", Integer),
     _given("user", Name()),
     _given("app", Name()),
@@ -208,14 +197,13 @@ CHECKPOINT_HISTORY = _table(
     Column("write_s", Figure),
     Column("predicted_size_mib", Figure),
     Column("size_mib", Figure),
-    Index(None, "ended_at"),
 )
 
 # How a run of a job went on from a checkpoint (``model.records.RestartRecord``).
 RESTART_HISTORY = _table(
     "restart_history",
     Column("job_id", Name(ID_LENGTH), primary_key=True),
-    Column("started_at", UtcDateTime, primary_key=True),
+    Column("started_at", UtcDateTime, primary_key=True, index=True),
     _given("run", Integer),
     _given("user", Name()),
     _given("app", Name()),
@@ -224,7 +212,6 @@ RESTART_HISTORY = _table(
     _given("restart", word(Restart)),
     Column("predicted_s", Figure),
     Column("restart_s", Figure),
-    Index(None, "started_at"),
 )
 
 # How long a run of a job lasted (``run_times.RunRecord``).
@@ -232,13 +219,12 @@ RUN_HISTORY = _table(
     "run_history",
     Column("job_id", Name(ID_LENGTH), primary_key=True),
     Column("started_at", UtcDateTime, primary_key=True),
-    _given("ended_at", UtcDateTime),
+    _given("ended_at", UtcDateTime, index=True),
     _given("user", Name()),
     _given("app", Name()),
     _given("nodes", Integer),
     Column("limit_s", Figure),
     _given("cut", Boolean),
-    Index(None, "ended_at"),
     Index(None, "user", "app"),
 )
 
@@ -288,27 +274,21 @@ SAVE_TESTS = _table(
     "save_tests",
     # No foreign key: a request is forgotten sooner than what has come of it.
     Column("request_id", Integer, primary_key=True, autoincrement=False),
-    _given("job_id", Name(ID_LENGTH)),
-    _given("display_id", Name(ID_LENGTH)),
+    _given("job_id", Name(ID_LENGTH), index=True),
+    _given("display_id", Name(ID_LENGTH), index=True),
     _given("user", Name()),
-    _given("asked_at", UtcDateTime),
-    Column("ended_at", UtcDateTime),  # NULL: it waits for the job
+    _given("asked_at", UtcDateTime, index=True),
+    Column("ended_at", UtcDateTime, index=True),  # NULL: it waits for the job
     _given("document", LongText),  # the whole test
-    Index(None, "job_id"),
-    Index(None, "display_id"),
-    Index(None, "asked_at"),
-    Index(None, "ended_at"),
 )
 
-# What the report is made from (``model.urgent_report.Case``): one row for each urgent job that was planned for.
+# What the report is made from (``model.records.Case``): one row for each urgent job that was planned for.
 CASES = _table(
     "cases",
     Column("job_id", Name(ID_LENGTH), primary_key=True),
-    Column("began_at", UtcDateTime, primary_key=True),
-    Column("closed_at", UtcDateTime),  # NULL: it is still followed
+    Column("began_at", UtcDateTime, primary_key=True, index=True),
+    Column("closed_at", UtcDateTime, index=True),  # NULL: it is still followed
     _given("document", LongText),  # the whole case; its jobs are bounded in number
-    Index(None, "began_at"),
-    Index(None, "closed_at"),
 )
 
 # Small JSON values by key.

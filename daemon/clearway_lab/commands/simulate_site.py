@@ -12,8 +12,8 @@ from rich.console import Group
 from rich.text import Text
 
 from clearway import bootstrap
+from clearway.api.report import report
 from clearway.api.report_schemas import ReportView
-from clearway.api.views import report_view
 from clearway.cli import render
 from clearway.cli.options import complain
 from clearway.cli.report import lines, page
@@ -23,11 +23,10 @@ from clearway.estimates.learning import History, Requeued
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError
 from clearway.model.operations import Preemption
-from clearway.model.urgent_report import MOST_CASES
+from clearway.model.records import MOST_CASES
 from clearway.slurm.process import Commands
-from clearway.store.base import Store
+from clearway.store.repository import Store
 from clearway.telemetry.log import configure_logging
-from clearway.telemetry.report import report
 from clearway_lab.commands.options import ReplayOptions
 from clearway_lab.commands.progress import replay_bar
 from clearway_lab.errors import SimulationError
@@ -159,7 +158,7 @@ def _with_clearway(replay: SiteReplay, config: Config, known: _Known, tick: Call
         replay.run(daemon.cycle, tick)
         cases = daemon.store.cases_since(replay.begins, MOST_CASES + 1)
     more = len(cases) > MOST_CASES
-    return report_view(report(cases[:MOST_CASES], replay.begins, replay.clock.now(), more=more))
+    return report(cases[:MOST_CASES], replay.begins, replay.clock.now(), more=more)
 
 
 def _write(path: Path, text: str) -> None:

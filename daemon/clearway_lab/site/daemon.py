@@ -20,8 +20,7 @@ from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartR
 from clearway.model.report import CycleReport
 from clearway.promise.calendar_reader import WAITS_S
 from clearway.simulation.backend import SimulatedBackend
-from clearway.store.base import Store
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from clearway_lab.site.record import RecordedJob, Run, SiteRecord
 from clearway_lab.site.replay import SiteReplay
 
@@ -36,7 +35,7 @@ class Past:
     restarts: tuple[RestartRecord, ...] = ()
 
 
-class ReplayStore(SqlStore):
+class ReplayStore(Store):
     def __init__(self, url: str, past: Past) -> None:
         super().__init__(url)
         self._past = past

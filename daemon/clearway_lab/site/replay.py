@@ -23,7 +23,6 @@ from clearway.eligibility.urgent import matching_rule
 from clearway.estimates.costs import write_time_s
 from clearway.estimates.learning import History, key_of
 from clearway.model.claims import CheckpointHow, format_claims
-from clearway.model.clock import SteppedClock
 from clearway.model.cluster import Node, Reservation
 from clearway.model.records import Key
 from clearway.model.report import CycleReport
@@ -38,6 +37,25 @@ _IDLE_S = 240.0  # Slurm forgets jobs 300 s after their end: each is seen once
 _SAID_BY_A_RUN = ("run", "state", "asked", "last", "generation", "restart", "restart_s", "took", "size_mib")
 
 Cycle = Callable[[], CycleReport]
+
+
+class SteppedClock:
+    """Stands still until it is set; the clock of replays."""
+
+    def __init__(self, start: datetime) -> None:
+        self._now = start
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._now.timestamp()
+
+    def steady(self) -> float:
+        return self.monotonic()
+
+    def set(self, now: datetime) -> None:
+        self._now = now
 
 
 @dataclass

@@ -15,15 +15,15 @@ from sqlalchemy import text
 from clearway.model.audit import BEFORE_THE_FIRST, AuditCheck, Audited, AuditKind, AuditRow, hash_of
 from clearway.model.errors import UnknownEvictionError
 from clearway.model.requests import Answer, RequestKind, RequestResult
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.builders import NOW, after, eviction
 
 OTHER_PROCESS = """
 import sys
 from datetime import UTC, datetime
 from clearway.model.audit import Audited, AuditKind
-from clearway.store.repository import SqlStore
-store = SqlStore(sys.argv[1])
+from clearway.store.repository import Store
+store = Store(sys.argv[1])
 for number in range(int(sys.argv[2])):
     store.audit(Audited(at=datetime.now(UTC), actor=f"other-{number}", kind=AuditKind.TOKEN))
 store.close()
@@ -35,7 +35,7 @@ def entry(actor: str = "ann", kind: AuditKind = AuditKind.TOKEN, **about: object
     return Audited(at=NOW, actor=actor, kind=kind, about=about)
 
 
-def test_entries_are_chained(store: SqlStore) -> None:
+def test_entries_are_chained(store: Store) -> None:
     assert store.check_audit() == AuditCheck(entries=0, head=BEFORE_THE_FIRST)
     first = store.audit(entry(name="\0 \ud800 ä"))
     second = store.audit(entry(kind=AuditKind.START))
@@ -53,7 +53,7 @@ def test_entries_are_chained(store: SqlStore) -> None:
     }
 
 
-def test_what_is_asked_and_what_comes_of_it(store: SqlStore) -> None:
+def test_what_is_asked_and_what_comes_of_it(store: Store) -> None:
     saved = store.create_eviction(eviction())
     request_id = store.add_request(RequestKind.APPROVE, saved.eviction_id, "ann", NOW)
     answer = Answer(code=RequestResult.REFUSED, sentence="eviction 1 is completed")
@@ -68,7 +68,7 @@ def test_what_is_asked_and_what_comes_of_it(store: SqlStore) -> None:
     assert store.check_audit().entries == 2, "what was not stored is not recorded"
 
 
-def test_writers_do_not_fork_the_chain(open_store: Callable[[], SqlStore], database_url: str) -> None:
+def test_writers_do_not_fork_the_chain(open_store: Callable[[], Store], database_url: str) -> None:
     stores = [open_store() for _ in range(THREADS)]
     command = [sys.executable, "-c", OTHER_PROCESS, database_url, str(ENTRIES)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -112,7 +112,7 @@ def test_writers_do_not_fork_the_chain(open_store: Callable[[], SqlStore], datab
         ),
     ],
 )
-def test_a_change_shows(store: SqlStore, statements: list[str], entries: int, fault: str) -> None:
+def test_a_change_shows(store: Store, statements: list[str], entries: int, fault: str) -> None:
     rows = [store.audit(entry(number=number)) for number in range(4)]
     with store._database.writing() as connection:
         for statement in statements:
@@ -121,7 +121,7 @@ def test_a_change_shows(store: SqlStore, statements: list[str], entries: int, fa
     assert store.check_audit() == AuditCheck(entries=entries, head=head, fault=fault)
 
 
-def test_an_entry_made_anew_shows_unless_all_after_it_are(store: SqlStore) -> None:
+def test_an_entry_made_anew_shows_unless_all_after_it_are(store: Store) -> None:
     rows = [store.audit(entry(number=number)) for number in range(3)]
     forged = entry("eve", number=1).text(2)
     with store._database.writing() as connection:
@@ -130,7 +130,7 @@ def test_an_entry_made_anew_shows_unless_all_after_it_are(store: SqlStore) -> No
     assert store.check_audit().fault == "entry 3 does not follow from entry 2"
 
 
-def test_retention_takes_nothing_from_it(store: SqlStore) -> None:
+def test_retention_takes_nothing_from_it(store: Store) -> None:
     request_id = store.add_request(RequestKind.PAUSE, None, "ann", NOW)
     store.finish_request(request_id, NOW, Answer(sentence="paused"))
     store.prune(after(10**8))
@@ -138,7 +138,7 @@ def test_retention_takes_nothing_from_it(store: SqlStore) -> None:
     assert store.check_audit().entries == 2
 
 
-def test_a_long_trail_is_looked_at_in_parts(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_trail_is_looked_at_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clearway.store.request_rows._AT_ONCE", 3)
     for number in range(9):
         store.audit(entry(number=number))

@@ -22,9 +22,9 @@ from clearway.model.orders import DrainOrder
 from clearway.model.plan import DrainPlan, OperationPlan
 from clearway.model.requests import RequestKind
 from clearway.store import backup, migrate
+from clearway.store.backup import faults
 from clearway.store.database import Database, open_database
-from clearway.store.repository import SqlStore
-from clearway.store.verification import faults
+from clearway.store.repository import Store
 from tests.builders import NOW, eviction, plan
 from tests.integration.daemon import running_here
 
@@ -41,7 +41,7 @@ def opened(url: str) -> Iterator[Database]:
 
 def fill(url: str) -> tuple[Any, ...]:
     """Operations of two kinds, one of them open; a step, an event, a request that was handled, a value."""
-    store = SqlStore(url)
+    store = Store(url)
     common = {each.name: getattr(plan(), each.name) for each in fields(OperationPlan)}
     order = DrainOrder(nodes=("n1",), actor="olga", request_id=1, reason=HOSTILE, begin_at=NOW, force=True)
     drained = fresh_operation(Drain, DrainPlan(**common, order=order), "approve", E.CANCELLED, NOW)
@@ -72,7 +72,7 @@ def test_a_backup_is_restored_on_each_kind_of_database(database_url: str, tmp_pa
         assert faults(target) == []
         backup.write(target, again, NOW)
     assert content(first) == content(again)
-    store = SqlStore(database_url)
+    store = Store(database_url)
     assert store.get_value("paused") is True, "the cluster has gone on: nothing begins by itself"
     assert store.pending_requests() == ()
     assert [store.eviction(each.eviction_id) for each in stored] == list(stored)
@@ -85,7 +85,7 @@ def test_a_backup_is_restored_on_each_kind_of_database(database_url: str, tmp_pa
 
 def test_what_was_there_before_is_kept_and_can_be_restored(database_url: str, tmp_path: Path) -> None:
     empty, full = tmp_path / "empty.gz", tmp_path / "full.gz"
-    SqlStore(database_url).close()
+    Store(database_url).close()
     with opened(database_url) as database:
         backup.write(database, empty, NOW)
         fill(database_url)
@@ -102,7 +102,7 @@ def test_what_was_there_before_is_kept_and_can_be_restored(database_url: str, tm
 
 
 def test_nothing_is_restored_under_a_leader(database_url: str, tmp_path: Path) -> None:
-    file, store = tmp_path / "file.gz", SqlStore(database_url)
+    file, store = tmp_path / "file.gz", Store(database_url)
     with opened(database_url) as database:
         backup.write(database, file, NOW)
         assert store.take_lease("host:etc", NOW, 3_600).owner == "host:etc"
@@ -134,7 +134,7 @@ def test_a_file_that_was_harmed_changes_nothing(tmp_path: Path, harm: str) -> No
         with pytest.raises(StoreError, match=r"file\.gz: (cannot be read|was changed|is not whole|is no backup)"):
             backup.restore(database, file, NOW, actor="root", force=True)
         assert faults(database) == []
-    assert len(SqlStore(url).evictions()) == 2
+    assert len(Store(url).evictions()) == 2
 
 
 def test_a_restore_that_fails_half_way_changes_nothing(
@@ -156,7 +156,7 @@ def test_a_restore_that_fails_half_way_changes_nothing(
             (replaced,) = tmp_path.glob("*.replaced-*")
             backup.restore(database, replaced, NOW + timedelta(hours=1), actor="root", force=True)
         assert faults(database) == []
-    assert len(SqlStore(database_url).evictions()) == 2
+    assert len(Store(database_url).evictions()) == 2
 
 
 @pytest.mark.parametrize("revision", ["9999", "0017"])

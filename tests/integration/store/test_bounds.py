@@ -7,7 +7,7 @@ from dataclasses import replace
 from clearway.model.operations import EvictionState
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.records import Taking
-from clearway.store.base import Store
+from clearway.store.repository import Store
 from tests.builders import NOW, after, eviction, job, plan, urgent_job
 
 

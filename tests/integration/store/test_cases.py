@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.builders import NOW, after
 from tests.unit.core.cases import case, case_job
 
 
-def test_they_come_back_as_they_were(store: SqlStore) -> None:
+def test_they_come_back_as_they_were(store: Store) -> None:
     first, second = case("1"), case("2", began_at=after(10), jobs=(case_job("7", left_at=after(3)),))
     for each in (first, second):
         store.keep_case(each)
@@ -26,7 +26,7 @@ def test_they_come_back_as_they_were(store: SqlStore) -> None:
     assert store.cases_since(NOW) == (second,)
 
 
-def test_a_job_may_have_several(store: SqlStore) -> None:
+def test_a_job_may_have_several(store: Store) -> None:
     for each in (case("1"), case("1", began_at=after(10))):
         store.keep_case(each)
     assert len(store.cases_since(NOW)) == 2

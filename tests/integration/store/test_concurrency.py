@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from clearway.model.requests import Answer
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.builders import after, eviction, plan, urgent_job
 
 OTHER_PROCESS = """
 import sys
 from datetime import UTC, datetime
-from clearway.store.repository import SqlStore
-store = SqlStore(sys.argv[1])
+from clearway.store.repository import Store
+store = Store(sys.argv[1])
 for number in range(int(sys.argv[2])):
     store.add_request("approve", 1, f"cli-{number}", datetime.now(UTC))
 store.close()
@@ -28,7 +28,7 @@ THREADS, REQUESTS = 3, 15  # a writer that waits longer than the busy timeout gi
 LIMIT_S = 240.0
 
 
-def test_requests_come_in_while_the_loop_saves(open_store: Callable[[], SqlStore], database_url: str) -> None:
+def test_requests_come_in_while_the_loop_saves(open_store: Callable[[], Store], database_url: str) -> None:
     store = open_store()
     saved = store.create_eviction(eviction(plan(urgent_job(nodes=10))))
     process = subprocess.Popen(
@@ -86,9 +86,9 @@ def test_a_second_store_of_a_process_takes_no_lock_from_the_first(tmp_path: Path
     Without them another process takes itself for the last one, and removes the log that this one writes to.
     """
     file = tmp_path / "clearway.sqlite"
-    first = SqlStore(f"sqlite:///{file}")
+    first = Store(f"sqlite:///{file}")
     first.create_eviction(eviction())
-    second = SqlStore(f"sqlite:///{file}")
+    second = Store(f"sqlite:///{file}")
     command = [sys.executable, "-c", OTHER_PROCESS, f"sqlite:///{file}", "1"]
     subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
     assert file.with_name(file.name + "-wal").exists()

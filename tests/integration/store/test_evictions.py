@@ -15,8 +15,7 @@ from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.model.operations import Eviction, EvictionState, Operation, PreemptionState, Usage
 from clearway.model.problem import Action
 from clearway.model.requests import Answer
-from clearway.store.base import Judgement
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Judgement, Store
 from tests.builders import NOW, after, eviction, job, plan, preemption, urgent_job
 from tests.integration.store.strategies import evictions, operations, record
 
@@ -27,7 +26,7 @@ shared_database = settings(
 
 @shared_database
 @given(operations())
-def test_any_operation_comes_back_as_it_was(store: SqlStore, original: Operation) -> None:
+def test_any_operation_comes_back_as_it_was(store: Store, original: Operation) -> None:
     created = store.create_eviction(original)
     assert created == replace(original, eviction_id=created.eviction_id, mark=created.mark)
     assert created.mark
@@ -39,7 +38,7 @@ def test_any_operation_comes_back_as_it_was(store: SqlStore, original: Operation
 
 @shared_database
 @given(evictions(revision=st.just(0)), st.lists(evictions(), max_size=3))
-def test_any_change_is_saved(store: SqlStore, first: Eviction, versions: list[Eviction]) -> None:
+def test_any_change_is_saved(store: Store, first: Eviction, versions: list[Eviction]) -> None:
     """Until it has ended."""
     last = store.create_eviction(first)
     plans = [first.plan]
@@ -56,7 +55,7 @@ def test_any_change_is_saved(store: SqlStore, first: Eviction, versions: list[Ev
     assert store.plans(last.eviction_id) == tuple(plans)
 
 
-def test_microseconds_and_zones_survive(store: SqlStore) -> None:
+def test_microseconds_and_zones_survive(store: Store) -> None:
     moment = NOW.replace(microsecond=123457)
     saved = store.create_eviction(eviction(state_since=moment))
     read = store.eviction(saved.eviction_id)
@@ -64,36 +63,36 @@ def test_microseconds_and_zones_survive(store: SqlStore) -> None:
     assert str(read.state_since.tzinfo) == "UTC"
 
 
-def test_long_plans_fit(store: SqlStore) -> None:
+def test_long_plans_fit(store: Store) -> None:
     """MariaDB's TEXT would end at 64 KiB."""
     big = store.create_eviction(eviction(plan(urgent_job(nodes=300)), outcome="x" * 100_000))
     assert store.eviction(big.eviction_id) == big
 
 
-def test_names_differ_by_case_accent_and_trailing_space(store: SqlStore) -> None:
+def test_names_differ_by_case_accent_and_trailing_space(store: Store) -> None:
     for key in ("name", "Name", "näme", "name "):
         store.set_value(key, key)
     assert [store.get_value(key) for key in ("name", "Name", "näme", "name ")] == ["name", "Name", "näme", "name "]
 
 
-def test_text_that_no_database_takes_does_not_keep_an_event_from_being_recorded(store: SqlStore) -> None:
+def test_text_that_no_database_takes_does_not_keep_an_event_from_being_recorded(store: Store) -> None:
     saved = store.create_eviction(eviction())
     store.add_event(saved.eviction_id, "1", NOW, "scontrol: caf\udce9 \0 ☕")
     assert store.steps(saved.eviction_id)[0].detail == "scontrol: caf? \ufffd ☕"
 
 
-def test_a_figure_that_is_no_number_is_refused(store: SqlStore) -> None:
+def test_a_figure_that_is_no_number_is_refused(store: Store) -> None:
     with pytest.raises(StoreError, match="must be finite"):
         store.create_eviction(eviction(preemptions=(preemption(predicted_lost_node_s=float("nan")),)))
     assert store.evictions() == ()
 
 
-def test_a_time_without_a_zone_is_refused(store: SqlStore) -> None:
+def test_a_time_without_a_zone_is_refused(store: Store) -> None:
     with pytest.raises(StoreError, match="without a zone"):
         store.create_eviction(eviction(created_at=NOW.replace(tzinfo=None)))
 
 
-def test_saving_writes_only_what_changed(store: SqlStore) -> None:
+def test_saving_writes_only_what_changed(store: Store) -> None:
     saved = store.create_eviction(eviction(plan(urgent_job(nodes=25))))
     statements = record_statements(store)
     store.save_eviction(saved)
@@ -109,7 +108,7 @@ def test_saving_writes_only_what_changed(store: SqlStore) -> None:
     assert store.eviction(saved.eviction_id) == saved
 
 
-def test_a_new_plan_needs_a_new_revision(store: SqlStore) -> None:
+def test_a_new_plan_needs_a_new_revision(store: Store) -> None:
     saved = store.create_eviction(eviction())
     anew = replace(saved, plan=plan(made_at=after(30)))
     with pytest.raises(StoreError, match="needs a new revision"):
@@ -120,7 +119,7 @@ def test_a_new_plan_needs_a_new_revision(store: SqlStore) -> None:
     assert store.open_evictions()[0].plan == anew.plan
 
 
-def test_open_evictions_parse_a_plan_once(store: SqlStore) -> None:
+def test_open_evictions_parse_a_plan_once(store: Store) -> None:
     first = store.create_eviction(eviction())
     second = store.create_eviction(eviction(state=EvictionState.PROPOSED))
     done = store.create_eviction(eviction(state=EvictionState.COMPLETED))
@@ -131,11 +130,11 @@ def test_open_evictions_parse_a_plan_once(store: SqlStore) -> None:
 
     store.save_eviction(replace(second, state=EvictionState.SUPERSEDED))
     assert store.open_evictions() == (first,)
-    assert store._plans.known(second.eviction_id, 0) is None
+    assert store._plans.known((second.eviction_id, 0)) is None
     assert store.eviction(done.eviction_id) == done
 
 
-def test_lists_are_newest_first(store: SqlStore) -> None:
+def test_lists_are_newest_first(store: Store) -> None:
     made = [
         store.create_eviction(eviction(state=state))
         for state in (EvictionState.COMPLETED, EvictionState.PLACING, EvictionState.FAILED, EvictionState.COMPLETED)
@@ -146,7 +145,7 @@ def test_lists_are_newest_first(store: SqlStore) -> None:
     assert store.evictions(states=[]) == ()
 
 
-def test_lists_of_one_user(store: SqlStore) -> None:
+def test_lists_of_one_user(store: Store) -> None:
     """Those that serve a job of the user's, and those that such a job leaves for."""
     urgent = store.create_eviction(eviction(plan(urgent_job(nodes=10))))
     leaving = {each.job.user for each in urgent.preemptions}
@@ -157,7 +156,7 @@ def test_lists_of_one_user(store: SqlStore) -> None:
     assert store.evictions(user=urgent.preemptor.user.upper()) == ()
 
 
-def test_an_unknown_eviction(store: SqlStore) -> None:
+def test_an_unknown_eviction(store: Store) -> None:
     with pytest.raises(UnknownEvictionError, match="no eviction 77"):
         store.eviction(77)
     with pytest.raises(UnknownEvictionError, match="no eviction 77"):
@@ -169,7 +168,7 @@ def test_an_unknown_eviction(store: SqlStore) -> None:
     assert store.plans(77) == ()
 
 
-def test_a_damaged_plan_says_where(store: SqlStore) -> None:
+def test_a_damaged_plan_says_where(store: Store) -> None:
     saved = store.create_eviction(eviction())
     with store._database.writing() as connection:
         connection.execute(text("UPDATE plans SET document = '{\"chosen\": 5}'"))
@@ -177,7 +176,7 @@ def test_a_damaged_plan_says_where(store: SqlStore) -> None:
         store.eviction(saved.eviction_id)
 
 
-def test_counts_and_usage_take_what_passed_the_point_of_no_return(store: SqlStore) -> None:
+def test_counts_and_usage_take_what_passed_the_point_of_no_return(store: Store) -> None:
     def requeued(job_id: str, seconds: float, **fields: Any) -> Any:
         return preemption(job(job_id), requeued_at=after(seconds), predicted_lost_node_s=100.0, **fields)
 
@@ -193,7 +192,7 @@ def test_counts_and_usage_take_what_passed_the_point_of_no_return(store: SqlStor
     assert store.usage_since(after(60)) == Usage(0, 0.0)
 
 
-def test_usage_tells_what_is_intended(store: SqlStore) -> None:
+def test_usage_tells_what_is_intended(store: Store) -> None:
     def eviction_of(*preemptions: Any, **fields: Any) -> int:
         return store.create_eviction(eviction(preemptions=preemptions, **fields)).eviction_id
 
@@ -211,7 +210,7 @@ def test_usage_tells_what_is_intended(store: SqlStore) -> None:
     assert store.usage_since(after(1), second) == Usage(0, 0.0, 2, 200.0)
 
 
-def test_an_operation_is_stored_as_it_is_judged_by_what_is_stored_already(store: SqlStore) -> None:
+def test_an_operation_is_stored_as_it_is_judged_by_what_is_stored_already(store: Store) -> None:
     def judge(usage: Usage) -> Eviction:
         state = EvictionState.AWAITING_APPROVAL if usage.intended_jobs else EvictionState.PLACING
         return eviction(preemptions=(preemption(),), state=state)
@@ -231,7 +230,7 @@ def test_an_operation_is_stored_as_it_is_judged_by_what_is_stored_already(store:
     ),
     st.integers(0, 5),
 )
-def test_preemptions_come_and_go(store: SqlStore, original: Eviction, kept: int) -> None:
+def test_preemptions_come_and_go(store: Store, original: Eviction, kept: int) -> None:
     saved = store.create_eviction(original)
     for count in (kept, 2, 4):
         saved = replace(saved, preemptions=tuple(preemption(job(index), order=index) for index in range(count)))
@@ -239,7 +238,7 @@ def test_preemptions_come_and_go(store: SqlStore, original: Eviction, kept: int)
         assert store.eviction(saved.eviction_id) == saved
 
 
-def test_pruning_takes_all_that_hangs_on_an_eviction(open_store: Callable[[], SqlStore]) -> None:
+def test_pruning_takes_all_that_hangs_on_an_eviction(open_store: Callable[[], Store]) -> None:
     store = open_store()
     old = [store.create_eviction(eviction(state=EvictionState.COMPLETED, finished_at=after(-60))) for _ in range(101)]
     ended_without_time = store.create_eviction(eviction(state=EvictionState.SUPERSEDED, state_since=after(-60)))
@@ -269,7 +268,7 @@ def test_pruning_takes_all_that_hangs_on_an_eviction(open_store: Callable[[], Sq
     assert open_store().create_eviction(eviction()).eviction_id > last.eviction_id, "an id was given out twice"
 
 
-def record_statements(store: SqlStore) -> list[str]:
+def record_statements(store: Store) -> list[str]:
     """The SQL that the store sends from now on."""
     statements: list[str] = []
 
@@ -281,6 +280,6 @@ def record_statements(store: SqlStore) -> list[str]:
     return statements
 
 
-def count_rows(store: SqlStore, table: str) -> int:
+def count_rows(store: Store, table: str) -> int:
     with store._database.reading() as connection:
         return int(connection.execute(text(f"SELECT COUNT(*) FROM {table}")).scalar_one())

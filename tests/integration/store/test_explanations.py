@@ -8,7 +8,7 @@ from hypothesis import given
 
 from clearway.model.operations import EvictionState
 from clearway.model.plan import Cost, Explanation
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from clearway.store.rows import dump, load
 from tests.builders import NOW, after, eviction, plan
 from tests.integration.store.strategies import of
@@ -21,7 +21,7 @@ def test_any_explanation_comes_back_as_it_was(original: Explanation) -> None:
     assert load(Explanation, dump(original)) == original
 
 
-def test_an_explanation_is_kept_with_its_plan(store: SqlStore) -> None:
+def test_an_explanation_is_kept_with_its_plan(store: Store) -> None:
     eviction_id = store.create_eviction(eviction()).eviction_id
     other_id = store.create_eviction(eviction(created_at=after(10))).eviction_id
     assert store.explanation(eviction_id) is None
@@ -35,7 +35,7 @@ def test_an_explanation_is_kept_with_its_plan(store: SqlStore) -> None:
     assert store.unexplained(NOW) == (other_id,)
 
 
-def test_a_plan_made_anew_is_explained_anew(store: SqlStore) -> None:
+def test_a_plan_made_anew_is_explained_anew(store: Store) -> None:
     first = store.create_eviction(eviction())
     store.explain_plan(first.eviction_id, 0, SOME)
     store.save_eviction(replace(first, revision=1, plan=plan(made_at=after(5))))
@@ -50,7 +50,7 @@ def test_a_plan_made_anew_is_explained_anew(store: SqlStore) -> None:
     assert store.explanations(()) == {}
 
 
-def test_an_explanation_goes_with_its_eviction(store: SqlStore) -> None:
+def test_an_explanation_goes_with_its_eviction(store: Store) -> None:
     done = store.create_eviction(eviction(state=EvictionState.COMPLETED, finished_at=NOW))
     store.explain_plan(done.eviction_id, 0, SOME)
     assert store.prune(after(1)) == 1

@@ -14,16 +14,16 @@ import pytest
 
 from clearway.model.errors import ClearwayError, ConfigError, StoreError
 from clearway.store.database import open_database
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.builders import NOW, eviction
 from tests.integration.store.servers import DatabaseServer
 
 WRITER = """
 import sys
 from tests.builders import NOW, after, eviction, plan, urgent_job
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from dataclasses import replace
-store = SqlStore(sys.argv[1])
+store = Store(sys.argv[1])
 while True:
     saved = store.create_eviction(eviction(plan(urgent_job(nodes=5))))
     for count, preemption in enumerate(saved.preemptions, 1):
@@ -54,7 +54,7 @@ def test_a_killed_writer_leaves_every_intent_that_it_stored(tmp_path: Path, line
     acknowledged = {tuple(map(int, line.split())) for line in told if line.endswith("\n")}
     assert len(acknowledged) >= lines
 
-    store = SqlStore(f"sqlite:///{path}")
+    store = Store(f"sqlite:///{path}")
     found = store.open_evictions()
     stored = {(step.eviction_id, step.step_id) for each in found for step in store.steps(each.eviction_id)}
     assert acknowledged <= stored
@@ -68,7 +68,7 @@ def test_a_killed_writer_leaves_every_intent_that_it_stored(tmp_path: Path, line
 
 
 def test_sqlite_is_private_and_durable(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path / 'clearway.sqlite'}")
+    store = Store(f"sqlite:///{tmp_path / 'clearway.sqlite'}")
     store.create_eviction(eviction())
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert modes == {"clearway.sqlite": 0o600, "clearway.sqlite-wal": 0o600, "clearway.sqlite-shm": 0o600}
@@ -85,7 +85,7 @@ def test_sqlite_is_private_and_durable(tmp_path: Path) -> None:
 
 
 def test_a_database_in_memory_serves_threads_too() -> None:
-    store = SqlStore("sqlite://")
+    store = Store("sqlite://")
     saved = store.create_eviction(eviction())
     assert store.open_evictions() == (saved,)
     store.close()
@@ -94,7 +94,7 @@ def test_a_database_in_memory_serves_threads_too() -> None:
 @pytest.mark.parametrize("server_name", ["postgresql", "mariadb"])
 def test_a_server_that_restarts(server_name: str, request: pytest.FixtureRequest) -> None:
     server: DatabaseServer = request.getfixturevalue(f"{server_name}_server")
-    store = SqlStore(server.new_database())
+    store = Store(server.new_database())
     saved = store.create_eviction(eviction())
     server.stop()
     try:
@@ -113,7 +113,7 @@ def test_a_server_that_restarts(server_name: str, request: pytest.FixtureRequest
 @pytest.mark.parametrize("server_name", ["postgresql", "mariadb"])
 def test_a_server_that_goes_away_in_the_middle(server_name: str, request: pytest.FixtureRequest) -> None:
     server: DatabaseServer = request.getfixturevalue(f"{server_name}_server")
-    store = SqlStore(server.new_database())
+    store = Store(server.new_database())
 
     def interrupted() -> None:
         with store._database.writing() as connection:
@@ -141,7 +141,7 @@ def test_a_server_that_goes_away_in_the_middle(server_name: str, request: pytest
 )
 def test_an_url_that_cannot_be_used(url: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        SqlStore(url)
+        Store(url)
     assert said in str(caught.value)
     assert_presentable(caught.value)
 
@@ -158,14 +158,14 @@ def test_an_url_that_cannot_be_used(url: str, said: str) -> None:
 )
 def test_a_database_that_cannot_be_reached(url: str) -> None:
     with pytest.raises(StoreError) as caught:
-        SqlStore(url)
+        Store(url)
     assert_presentable(caught.value)
     assert "database " in str(caught.value)
 
 
 def test_options_that_the_driver_does_not_know(postgresql_server: DatabaseServer) -> None:
     with pytest.raises(ClearwayError) as caught:
-        SqlStore(postgresql_server.new_database() + "&colour=blue")
+        Store(postgresql_server.new_database() + "&colour=blue")
     assert_presentable(caught.value)
 
 
@@ -173,7 +173,7 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database, " * 1000)
     with pytest.raises(StoreError, match="file is not a database"):
-        SqlStore(f"sqlite:///{path}")
+        Store(f"sqlite:///{path}")
     assert path.read_text().startswith("not a database"), "somebody's file was changed"
 
 

@@ -15,8 +15,8 @@ from clearway.model.claims import Restart
 from clearway.model.operations import PreemptionState
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
-from clearway.store import history_rows, preemption_rows
-from clearway.store.repository import SqlStore
+from clearway.store import eviction_rows, record_rows
+from clearway.store.repository import Store
 from tests.builders import NOW, after, eviction, plan, urgent_job
 from tests.integration.store.strategies import record
 
@@ -47,14 +47,14 @@ shared_database = settings(
 
 @shared_database
 @given(record(CheckpointRecord, job_id=st.just("7")), record(RestartRecord, job_id=st.just("7")))
-def test_any_record_comes_back_as_it_was(store: SqlStore, kept: CheckpointRecord, restart: RestartRecord) -> None:
+def test_any_record_comes_back_as_it_was(store: Store, kept: CheckpointRecord, restart: RestartRecord) -> None:
     store.record_checkpoint(kept)
     store.record_restart(restart)
     assert kept in store.checkpoint_history()
     assert restart in store.restart_history()
 
 
-def test_the_same_checkpoint_is_kept_once(store: SqlStore) -> None:
+def test_the_same_checkpoint_is_kept_once(store: Store) -> None:
     """A daemon that was killed after it stored a record stores it again."""
     assert store.record_checkpoint(CHECKPOINT) is True
     assert store.record_checkpoint(CHECKPOINT) is False
@@ -66,15 +66,15 @@ def test_the_same_checkpoint_is_kept_once(store: SqlStore) -> None:
     assert store.checkpoint_history() == (asked_again, saved), "newest first"
 
 
-def test_the_same_run_is_kept_once_with_what_it_said_last(store: SqlStore) -> None:
+def test_the_same_run_is_kept_once_with_what_it_said_last(store: Store) -> None:
     assert store.record_restart(RESTART) is True
     told = replace(RESTART, restart_s=3.5)
     assert store.record_restart(told) is False
     assert store.restart_history() == (told,)
 
 
-def test_the_newest_of_each_key_are_read(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_rows, "A_KEY", 3)
+def test_the_newest_of_each_key_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_rows, "A_KEY", 3)
     for number in range(5):
         for user in ("alice", "Alice", "bob"):
             ended = after(number)
@@ -85,11 +85,11 @@ def test_the_newest_of_each_key_are_read(store: SqlStore, monkeypatch: pytest.Mo
         "Alice": [4, 3, 2],
         "bob": [4, 3, 2],
     }
-    monkeypatch.setattr(history_rows, "AT_ALL", 4)
+    monkeypatch.setattr(record_rows, "AT_ALL", 4)
     assert [each.eviction_id for each in store.checkpoint_history()] == [4, 4, 4, 3]
 
 
-def test_what_is_old_is_pruned(store: SqlStore) -> None:
+def test_what_is_old_is_pruned(store: Store) -> None:
     store.record_checkpoint(CHECKPOINT)
     store.record_checkpoint(replace(CHECKPOINT, eviction_id=2, ended_at=after(100)))
     store.record_restart(RESTART)
@@ -101,17 +101,15 @@ def test_what_is_old_is_pruned(store: SqlStore) -> None:
 
 @shared_database
 @given(record(RunRecord, job_id=st.just("7")))
-def test_any_run_comes_back_as_it_was(store: SqlStore, run: RunRecord) -> None:
+def test_any_run_comes_back_as_it_was(store: Store, run: RunRecord) -> None:
     store.record_runs([run, run])
     found = store.runs_of(run.key)
     assert run in found
     assert len(found) == len({each.started_at for each in found})
 
 
-def test_the_newest_runs_of_a_key_are_read_and_older_ones_pruned(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(history_rows, "A_KEY", 3)
+def test_the_newest_runs_of_a_key_are_read_and_older_ones_pruned(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_rows, "A_KEY", 3)
     runs = [
         replace(RUN, job_id=f"{number}{user}", ended_at=after(number), user=user)
         for number in range(5)
@@ -121,14 +119,14 @@ def test_the_newest_runs_of_a_key_are_read_and_older_ones_pruned(
     assert [each.job_id for each in store.runs_of(RunKey("a", "solver"))] == ["4a", "3a", "2a"]
     assert store.runs_of(RunKey("A", "solver")) == ()
     store.prune(NOW)
-    monkeypatch.setattr(history_rows, "A_KEY", 10)
+    monkeypatch.setattr(record_rows, "A_KEY", 10)
     assert [each.job_id for each in store.runs_of(RunKey("b", "solver"))] == ["4b", "3b", "2b"]
     store.prune(after(4))
     assert [each.job_id for each in store.runs_of(RunKey("b", "solver"))] == ["4b"]
 
 
-def test_the_newest_returns_from_the_queue_are_read(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preemption_rows, "_REQUEUED", 2)
+def test_the_newest_returns_from_the_queue_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eviction_rows, "_REQUEUED", 2)
     actions = (Action.KILL, Action.SUSPEND, Action.APP_CHECKPOINT, Action.KILL, Action.KILL)
     kept = eviction(plan(urgent_job(nodes=5)))
     preemptions = [

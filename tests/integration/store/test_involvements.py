@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.builders import eviction, job, plan, preemption, urgent_job
 
 
-def test_by_either_id_and_newest_first(store: SqlStore) -> None:
+def test_by_either_id_and_newest_first(store: Store) -> None:
     task = job("113", user="ann", array_job_id="110", array_task_id=3)
     first = store.create_eviction(
         eviction(plan(urgent_job("900"), [task, job("114", user="bob")]), preemptions=(preemption(task),))
@@ -23,14 +23,14 @@ def test_by_either_id_and_newest_first(store: SqlStore) -> None:
     assert store.involvements("4711") == ()
 
 
-def test_a_number_that_another_user_had_before(store: SqlStore) -> None:
+def test_a_number_that_another_user_had_before(store: Store) -> None:
     """Job ids come again, when Slurm has counted to their end."""
     store.create_eviction(eviction(plan(urgent_job("113", user="eve")), preemptions=()))
     own = store.create_eviction(eviction(preemptions=(preemption(job("113", user="ann")),)))
     assert [each.eviction_id for each in store.involvements("113", own="ann")] == [own.eviction_id]
 
 
-def test_evictions_of_a_job_or_a_user_as_far_as_a_user_knows(store: SqlStore) -> None:
+def test_evictions_of_a_job_or_a_user_as_far_as_a_user_knows(store: Store) -> None:
     ann, bob = job("101", user="ann"), job("102", user="bob")
     made = store.create_eviction(
         eviction(plan(urgent_job("900", user="eve"), [ann, bob]), preemptions=(preemption(ann), preemption(bob)))

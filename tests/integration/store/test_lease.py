@@ -17,24 +17,24 @@ from clearway.model.operations import EvictionState
 from clearway.model.plan import Cost, Explanation
 from clearway.model.records import LeaderEnd
 from clearway.model.requests import Answer
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.builders import NOW, after, eviction
 
 SOME = Explanation(cost=Cost(3_600.5, 0, 20, 2), alternatives=(), later=(), rules=(), complete=False)
 LONG_S = 3_600.0
 LIMIT_S = 120.0
-OpenStore = Callable[[], SqlStore]
+OpenStore = Callable[[], Store]
 
 
 def now() -> datetime:
     return datetime.now(UTC)
 
 
-def taken(store: SqlStore, owner: str, ttl_s: float = LONG_S) -> bool:
+def taken(store: Store, owner: str, ttl_s: float = LONG_S) -> bool:
     return store.take_lease(owner, now(), ttl_s).owner == owner
 
 
-def take(store: SqlStore, owner: str, ttl_s: float = LONG_S) -> None:
+def take(store: Store, owner: str, ttl_s: float = LONG_S) -> None:
     """As soon as it is free."""
     end = time.monotonic() + LIMIT_S
     while not taken(store, owner, ttl_s):
@@ -121,7 +121,7 @@ def test_of_many_at_once_one_gets_the_lease(open_store: OpenStore) -> None:
     assert epochs == list(range(10, 0, -1))
 
 
-def _writes(store: SqlStore) -> dict[str, Callable[[], Any]]:
+def _writes(store: Store) -> dict[str, Callable[[], Any]]:
     """Everything that only the leader may write, on rows that exist."""
     saved = store.create_eviction(eviction())
     number = saved.eviction_id

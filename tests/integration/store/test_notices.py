@@ -10,7 +10,7 @@ import pytest
 from clearway.model.errors import StoreError
 from clearway.model.notice import Channel, Notice, NoticeKind, Waiting
 from clearway.model.operations import EvictionState
-from clearway.store.base import Store
+from clearway.store.repository import Store
 from tests.builders import NOW, after, eviction
 
 LONGEST = timedelta(minutes=15)

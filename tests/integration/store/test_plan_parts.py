@@ -14,7 +14,7 @@ from clearway.model.notice import Notice
 from clearway.model.operations import EvictionState
 from clearway.model.plan import Choice, Plan, Verdict
 from clearway.model.problem import Candidate
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from clearway.store.tables import PLAN_PARTS, PLANS
 from tests.builders import NOW, eviction, plan, urgent_job
 from tests.integration.store.test_evictions import record_statements
@@ -37,12 +37,12 @@ def crowd(count: int) -> list[Plan]:
 
 
 @pytest.fixture
-def reopened(store: SqlStore) -> Iterator[Callable[[], SqlStore]]:
+def reopened(store: Store) -> Iterator[Callable[[], Store]]:
     """The same database, with nothing in memory."""
-    opened: list[SqlStore] = []
+    opened: list[Store] = []
 
-    def again() -> SqlStore:
-        opened.append(SqlStore(store._database.engine.url.render_as_string(hide_password=False)))
+    def again() -> Store:
+        opened.append(Store(store._database.engine.url.render_as_string(hide_password=False)))
         return opened[-1]
 
     yield again
@@ -50,13 +50,13 @@ def reopened(store: SqlStore) -> Iterator[Callable[[], SqlStore]]:
         each.close()
 
 
-def parts(store: SqlStore) -> int:
+def parts(store: Store) -> int:
     with store._database.reading() as connection:
         return connection.execute(select(func.count()).select_from(PLAN_PARTS)).scalar_one()
 
 
 def test_plans_that_were_made_together_are_stored_with_their_candidates_once(
-    store: SqlStore, reopened: Callable[[], SqlStore]
+    store: Store, reopened: Callable[[], Store]
 ) -> None:
     made = crowd(5)
     stored = [store.create_eviction(eviction(each)) for each in made]
@@ -75,7 +75,7 @@ def test_plans_that_were_made_together_are_stored_with_their_candidates_once(
     assert not any("FROM plan" in each for each in statements)
 
 
-def test_a_part_goes_with_the_last_plan_that_has_it(store: SqlStore) -> None:
+def test_a_part_goes_with_the_last_plan_that_has_it(store: Store) -> None:
     _, second = (
         store.create_eviction(eviction(each, state=EvictionState.SUPERSEDED, finished_at=NOW + timedelta(days=day)))
         for day, each in enumerate(crowd(2))
@@ -87,7 +87,7 @@ def test_a_part_goes_with_the_last_plan_that_has_it(store: SqlStore) -> None:
     assert parts(store) == 0
 
 
-def test_a_part_goes_with_the_plans_that_a_proposal_had_before(store: SqlStore) -> None:
+def test_a_part_goes_with_the_plans_that_a_proposal_had_before(store: Store) -> None:
     [one] = crowd(1)
     proposal = store.create_eviction(eviction(one, state=EvictionState.PROPOSED))
     other = replace(one.problem, candidates=one.problem.candidates[1:])
@@ -98,7 +98,7 @@ def test_a_part_goes_with_the_plans_that_a_proposal_had_before(store: SqlStore) 
     assert store.eviction(proposal.eviction_id).plan.problem == other
 
 
-def test_a_part_that_was_lost_is_told(store: SqlStore, reopened: Callable[[], SqlStore]) -> None:
+def test_a_part_that_was_lost_is_told(store: Store, reopened: Callable[[], Store]) -> None:
     made = store.create_eviction(eviction(crowd(1)[0]))
     with store._database.writing() as connection:
         connection.execute(delete(PLAN_PARTS))
@@ -107,7 +107,7 @@ def test_a_part_that_was_lost_is_told(store: SqlStore, reopened: Callable[[], Sq
     assert store.eviction(made.eviction_id) == made  # what is in memory is there
 
 
-def test_a_plan_that_was_not_stored_is_not_remembered(store: SqlStore) -> None:
+def test_a_plan_that_was_not_stored_is_not_remembered(store: Store) -> None:
     """The next eviction may have its number."""
     first, second = crowd(2)
 
@@ -118,6 +118,6 @@ def test_a_plan_that_was_not_stored_is_not_remembered(store: SqlStore) -> None:
         with pytest.raises(StoreError, match="notices"):
             store.create_eviction(eviction(attempt), tell=fails)
     assert parts(store) == 0
-    assert not any(store._plans.known(number, 0) for number in range(1, 4))
+    assert not any(store._plans.known((number, 0)) for number in range(1, 4))
     made = store.create_eviction(eviction(second))
     assert store.open_evictions() == (made,)

@@ -9,7 +9,7 @@ import pytest
 from clearway.model.errors import StoreError
 from clearway.model.orders import DrainOrder, RollingDrain, RollingState, Turn, TurnState
 from clearway.model.requests import Answer
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.builders import NOW, after
 
 
@@ -19,7 +19,7 @@ def made(nodes: int = 3) -> RollingDrain:
     return RollingDrain(rolling_id=0, order=order, at_once=2, turns=tuple(Turn(name) for name in names), created_at=NOW)
 
 
-def test_written_and_read(store: SqlStore) -> None:
+def test_written_and_read(store: Store) -> None:
     first, second = (store.create_rolling_drain(made()) for _ in range(2))
     assert 0 < first.rolling_id < second.rolling_id
     assert store.rolling_drain(first.rolling_id) == first
@@ -39,7 +39,7 @@ def test_written_and_read(store: SqlStore) -> None:
         store.save_rolling_drain(replace(first, rolling_id=9_999))
 
 
-def test_requests_name_them(store: SqlStore) -> None:
+def test_requests_name_them(store: Store) -> None:
     ordered = store.add_request("drain", None, "olga", NOW, "{}")
     store.finish_request(ordered, after(1), Answer(sentence="rolling drain 3", rolling_id=3))
     found = store.request(ordered)
@@ -49,7 +49,7 @@ def test_requests_name_them(store: SqlStore) -> None:
     assert [(each.request_id, each.rolling_id) for each in store.pending_requests()] == [(cancel, 3)]
 
 
-def test_those_that_ended_long_ago_are_pruned(store: SqlStore) -> None:
+def test_those_that_ended_long_ago_are_pruned(store: Store) -> None:
     old, young = (store.create_rolling_drain(made()) for _ in range(2))
     open_one = store.create_rolling_drain(replace(made(2_000), created_at=after(-9_000)))
     store.save_rolling_drain(replace(old, state=RollingState.CANCELLED, finished_at=after(-10)))

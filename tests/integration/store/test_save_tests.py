@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from clearway.model.records import SaveTest, SaveTestEnd
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.builders import NOW, after, job
 
 
@@ -17,7 +17,7 @@ def save_test(request_id: int, job_id: str = "113", user: str = "ann") -> SaveTe
     )
 
 
-def test_they_come_back_as_they_were(store: SqlStore) -> None:
+def test_they_come_back_as_they_were(store: Store) -> None:
     first, second = save_test(1), save_test(2, "114", "bob")
     for each in (first, second):
         store.create_save_test(each)

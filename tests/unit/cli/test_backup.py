@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clearway.model.clock import SystemClock
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.simulation.bad_days import busy
 from tests.simulation.world import World
 from tests.unit.cli.running import Site, one_line
@@ -34,7 +34,7 @@ def test_there_and_back(make_world: Callable[..., World], tmp_path: Path) -> Non
     assert "clearway resume" in restored.stdout
     (replaced,) = tmp_path.glob("clearway.gz.replaced-*")
     assert str(replaced) in restored.stdout.replace("\n", "")
-    store = SqlStore(world.store_url)
+    store = Store(world.store_url)
     assert store.get_value("paused") is True
     store.close()
 

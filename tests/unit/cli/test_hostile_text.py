@@ -13,7 +13,7 @@ from clearway.cli import evictions, render
 from clearway.model.operations import EvictionState
 from clearway.model.plan import Choice, NoPlan, Verdict
 from clearway.model.records import StepRecord
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.builders import NOW, eviction, job, plan, urgent_job
 
 HOSTILE = {
@@ -59,7 +59,7 @@ def test_tables_show_hostile_text_as_it_is(
     listed = EvictionList(items=(views.eviction_summary(e, EvictionSummary),), next_offset=None)
     render.answer(listed, "table", lambda: evictions.summaries(listed.items, "table"))
     told = tuple(StepView.model_validate(step) for step in steps)
-    evictions.eviction(views.eviction_view(e, SqlStore("sqlite://")), views.verdict_views(e), told, "table")
+    evictions.eviction(views.eviction_view(e, Store("sqlite://")), views.verdict_views(e), told, "table")
     evictions.what_if(views.what_if_view(NOW, NoPlan(f"because {text}")), "table")
     printed = capsys.readouterr().out
     assert all(line.isprintable() for line in printed.split("\n"))

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from clearway.cli.app import app
 from clearway.store import backup
 from clearway.store.database import open_database
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.builders import NOW
 
 runner = CliRunner()
@@ -22,7 +22,7 @@ WHY = "its schema has revision 0017, of a state before the first release, and is
 def old(tmp_path: Path) -> Path:
     """A folder with such a database, a backup of it, and the configuration."""
     file = tmp_path / "clearway.sqlite"
-    SqlStore(f"sqlite:///{file}").close()
+    Store(f"sqlite:///{file}").close()
     with sqlite3.connect(file) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '0017'")
     database = open_database(f"sqlite:///{file}")

@@ -13,7 +13,7 @@ from clearway.cli import render
 from clearway.model.errors import StoreError
 from clearway.model.operations import EvictionState
 from clearway.simulation.jobs import Program
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.simulation.world import SAVES, World, config
 from tests.unit.cli.running import Site, clearway, one_line
 
@@ -79,7 +79,7 @@ def test_status_where_the_database_cannot_be_read(site: Site, monkeypatch: pytes
     def failing(*_: object) -> None:
         raise StoreError("the server does not answer")
 
-    monkeypatch.setattr(SqlStore, "sign_of_life", failing)
+    monkeypatch.setattr(Store, "sign_of_life", failing)
     result = site.run("status")
     assert result.exit_code == 3
     assert one_line(result.stderr) == "clearway: not known whether Clearway runs: the server does not answer"

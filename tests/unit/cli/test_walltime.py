@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from clearway.cli import walltime
 from clearway.cli.app import app
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from tests.builders import after
 from tests.integration.store.test_history import RUN
 
@@ -125,7 +125,7 @@ def test_it_gives_up_rather_than_let_somebody_wait_for_ever(monkeypatch: pytest.
 
 def test_samples_of_the_daemon(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.sqlite"
-    store = SqlStore(url)
+    store = Store(url)
     store.record_runs([replace(RUN, job_id=str(number), ended_at=after(60 * number)) for number in (1, 2, 4)])
     store.close()
     config = tmp_path / "clearway.toml"

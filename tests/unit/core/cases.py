@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from clearway.model.problem import Action
-from clearway.model.urgent_report import Case, CaseJob
+from clearway.model.records import Case, CaseJob
 from tests.builders import NOW, after
 
 

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from clearway.config.configuration import Config, PreemptorRule
 from clearway.eligibility.context import PlanningContext
-from clearway.model.ask import Ask
 from clearway.model.cluster import Job, JobState, License, Spread, Topology
 from clearway.model.limits import Limits, Partition
-from clearway.model.plan import NoPlan, Preemptor
+from clearway.model.plan import Ask, NoPlan, Preemptor
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.detection import preemptors
 from clearway.preemption.plan import decide

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.api.views import report_view
+from clearway.api.report import part_of, report
 from clearway.cli.report import page, picture
 from clearway.model.operations import EvictionState
 from clearway.model.problem import Action
-from clearway.model.urgent_report import Beside, Case, Ending
-from clearway.telemetry.report import MOST_JOBS, case_of, part_of, report
+from clearway.model.records import Beside, Case, Ending
+from clearway.telemetry.report import MOST_JOBS, case_of
 from tests.builders import NOW, after, eviction, preemption
 from tests.unit.core.cases import case, case_job
 
@@ -47,11 +47,11 @@ def test_a_plan_that_was_called_off_has_not_served() -> None:
     left = case_job(preempted=True, actual_lost_node_s=100.0)
     one = case("1", acted=True, over=True, called_off=True, started_at=after(90), jobs=(left, case_job("102")))
     told = report([one, case("1", began_at=after(100)), case("2")], NOW, UNTIL)
-    assert told.sums.by_ending["called_off"] == 1
-    assert told.sums.by_ending["served"] == 0
+    assert told.sums.by_ending[Ending.CALLED_OFF] == 1
+    assert told.sums.by_ending[Ending.SERVED] == 0
     assert (told.sums.lost_node_s, told.held.starts) == (100.0, 0), "what has left has lost"
     assert (told.sums.cases, told.sums.urgent_jobs) == (3, 2)
-    assert "<b>1 plan</b> was begun, and called off or failed" in page(report_view(told))
+    assert "<b>1 plan</b> was begun, and called off or failed" in page(told)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_what_is_not_listed_or_not_compared_is_told() -> None:
     assert (sums.lost_node_s, sums.would_lose_node_s) == (7_200.0, 7_200.0 + 3_600.0)
     assert (sums.unlisted, sums.unlisted_node_s) == (4, 10_800.0)
     assert (sums.compared, sums.slurm_without_plan, sums.not_compared) == (0, 1, 1)
-    text = page(report_view(report(found, NOW, UNTIL)))
+    text = page(report(found, NOW, UNTIL))
     assert "4 further jobs" in text
     assert "Not compared: 1 plan" in text
 
@@ -99,7 +99,7 @@ def test_what_is_not_listed_or_not_compared_is_told() -> None:
 def test_jobs_that_start_by_themselves_wait_or_leave() -> None:
     found = [case("1", started_at=after(30)), case("2"), case("3", gone_at=after(5))]
     told = report(found, NOW, after(1_060))
-    endings = {each.case.job_id: each.ending for each in told.cases}
+    endings = {each.job_id: each.ending for each in told.cases}
     assert endings == {"1": Ending.NOT_NEEDED, "2": Ending.WAITS, "3": Ending.GONE}
     assert told.sums.sooner_s == 1_000.0, "so long has the waiting one waited since its start by the plan"
 
@@ -115,7 +115,7 @@ def test_a_user_sees_the_own_part() -> None:
 def test_the_page_escapes_what_users_set() -> None:
     hostile = '"><script>alert(1)</script>'
     one = case(hostile, display_id=hostile, user=hostile, outcome=hostile, jobs=(case_job(user=hostile),))
-    text = page(report_view(report([one], NOW, UNTIL)))
+    text = page(report([one], NOW, UNTIL))
     assert "<script" not in text
     assert "http" not in text.replace("http-equiv", ""), "it loads nothing"
     assert text.count("<svg") == text.count("<desc>") == 1
@@ -125,7 +125,7 @@ def test_nodes_on_which_the_same_happens_are_one_row_of_the_picture() -> None:
     wide = case_job("101", num_nodes=3, nodes=("n1", "n2", "n3"), left_at=after(50), preempted=True)
     jobs = (wide, case_job("102", num_nodes=2, nodes=("n3", "n4"), action=Action.END, left_at=after(40)))
     one = case(jobs=jobs, nodes=("n1", "n2", "n3"), acted=True, started_at=after(60))
-    (told,) = report_view(report([one], NOW, UNTIL)).cases
+    (told,) = report([one], NOW, UNTIL).cases
     shown = picture(told, UNTIL)
     at = {name: y for y, name in shown.nodes}
     assert list(at)[2:] == ["n1 +1", "n3", "n4"]
@@ -139,14 +139,14 @@ def test_nodes_on_which_the_same_happens_are_one_row_of_the_picture() -> None:
 
 def test_a_picture_leaves_out_groups_and_says_how_many_nodes() -> None:
     jobs = tuple(case_job(str(n), nodes=(f"n{2 * n}", f"n{2 * n + 1}")) for n in range(30))
-    (told,) = report_view(report([case(jobs=jobs, nodes=())], NOW, UNTIL)).cases
+    (told,) = report([case(jobs=jobs, nodes=())], NOW, UNTIL).cases
     shown = picture(told, UNTIL)
     assert len(shown.nodes) == 2 + 24
     assert shown.left_out == 2 * 6
 
 
 def test_a_page_without_cases() -> None:
-    assert "no urgent job" in page(report_view(report([], NOW, UNTIL)))
+    assert "no urgent job" in page(report([], NOW, UNTIL))
 
 
 AMOUNTS = st.integers(0, 10**6).map(float)

@@ -10,7 +10,7 @@ import pytest
 
 from clearway.estimates.history import HistoryKeeper, ObservedRun, RunKey, RunRecord, advice_on, sentence, update_runs
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Skipped
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from clearway.walltime.remaining import RunTimes, advice
 from tests.builders import after, job, snapshot
 
@@ -74,7 +74,7 @@ def test_what_a_job_calls_itself_counts_before_its_name() -> None:
 
 
 def test_the_daemon_remembers(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path}/store.sqlite")
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
     memory = HistoryKeeper(store)
     key = RunKey("alice", "fit")
     memory.record_ends(snapshot([replace(RUNNING, job_id=str(n), start_time=after(-n)) for n in range(1, 21)]), ())

@@ -16,7 +16,7 @@ from clearway.model.errors import LeaseLostError
 from clearway.model.notice import Channel, Notice, NoticeKind
 from clearway.notify.dispatch import Bell, Courier, Dispatcher, NotesFence
 from clearway.notify.sending import BusyError, NotYetError, UndeliverableError, UndeliveredError, UnwantedError
-from clearway.store.repository import SqlStore
+from clearway.store.repository import Store
 from clearway.telemetry.metrics import Metrics
 from tests.builders import NOW, ManualClock, after
 
@@ -50,7 +50,7 @@ class Receiver:
 class Scene:
     def __init__(self, folder: Path, channel: Channel = Channel.MAIL, **config: Any) -> None:
         self.clock, self.leader, self.receiver = ManualClock(NOW), Leads(), Receiver()
-        self.store = SqlStore(f"sqlite:///{folder}/clearway.sqlite")
+        self.store = Store(f"sqlite:///{folder}/clearway.sqlite")
         self.metrics = Metrics(self.clock)
         self.courier = Courier(channel, self.store, self.clock, self.metrics, self.leader)
         self.courier.sender, self.courier.config = self.receiver, NotifyConfig(**config)
@@ -205,7 +205,7 @@ def test_a_daemon_that_has_lost_the_lease_says_nothing(scene: Scene, tmp_path: P
     """Though it does not know yet: what is said is stored before, which only the leader can."""
     scene.tell("a")
     scene.store.take_lease("old", NOW, 10)
-    other = SqlStore(f"sqlite:///{tmp_path}/clearway.sqlite")
+    other = Store(f"sqlite:///{tmp_path}/clearway.sqlite")
     other.take_lease("new", after(60), 10)
     with pytest.raises(LeaseLostError):
         scene.courier.round()
@@ -259,7 +259,7 @@ def test_the_fence_of_words_on_jobs() -> None:
 def test_a_receiver_that_hangs_keeps_no_other_from_being_told(tmp_path: Path) -> None:
     """Each channel has a thread of its own, and none of them is the cycle's."""
     clock = ManualClock(NOW)
-    store = SqlStore(f"sqlite:///{tmp_path}/clearway.sqlite")
+    store = Store(f"sqlite:///{tmp_path}/clearway.sqlite")
     released, bell, mail = threading.Event(), Bell(), Receiver()
 
     class Hangs:
