@@ -32,6 +32,7 @@ from clearway.planning.formulation.windows import Taken, Window
 TRIAL_JOBS = 24
 MOST_CELLS = 2_000_000_000  # of all tables of a core together; about ten seconds of work
 FEW_CELLS = 4_000_000  # not worth a larger trial
+_MOST_OF_SOME = 8 * TRIAL_JOBS  # jobs of a trial for more deadlines than one
 _PARTS = 18  # of all deadlines, between which what is in doubt may change; and one for each window at least
 _PRICE_BITS = 7  # so precise is a price: once nothing is lost, prices are thousands of times lower
 
@@ -91,11 +92,15 @@ def solve_by_core(windows: Sequence[Window]) -> Solved | None:
         tried, best = ([price / relaxation.per_lost for price in some] for some in (by_price, best_prices))
         solved.forget(window.ended_ranks, nodes)
         parts = min(len(deadlines), max(1, round(parts_of_step * len(deadlines))))
-        for steps in np.array_split(deadlines, parts):  # in a row: with more time as many nodes can be freed
+        left = np.array_split(deadlines, parts)[::-1]  # in a row: with more time as many nodes can be freed
+        while left:
+            steps = left.pop()
             part = replace(window, first_step=int(steps[0]), last_step=int(steps[-1]))
             doubt = _Doubt(relaxation, items, part, list(by_price.values()), solved.known)
-            plans, proven = doubt.plans()
-            if not solved.add(doubt, plans, proven=proven):
+            found = doubt.plans()
+            if found is None:
+                left += np.array_split(steps, 2)[::-1]
+            elif not solved.add(doubt, found[0], proven=found[1]):
                 return None
     return solved
 
@@ -144,8 +149,11 @@ class _Doubt:
         self._best = [(np.flatnonzero(best == index), bounds[index]) for index in np.unique(best)]
         self._costs: Ints = np.full(len(self.deadlines), NEVER if known is None else self.cost(known))
 
-    def plans(self) -> tuple[Mapping[int, Taken], bool]:
-        """The best plans by deadline, and whether they are proven; none where all tables are too large."""
+    def plans(self) -> tuple[Mapping[int, Taken], bool] | None:
+        """The best plans by deadline, and whether they are proven; none where all tables are too large.
+
+        None where fewer deadlines are proven sooner: a pair of prices proves the most for the last of them.
+        """
         rel, size, best = self._relaxation, TRIAL_JOBS, None
         while True:
             trial = _Core(self._items, rel, self._part, *self._trial(size))
@@ -158,6 +166,8 @@ class _Doubt:
                 return trial.answers(), True
             if left.cells <= max(FEW_CELLS, 2 * trial.cells) or size >= len(self._items):
                 break
+            if size >= _MOST_OF_SOME and best is not None and len(self.deadlines) > 1:
+                return None
             size *= 2
         if left.solve():
             return left.answers(), True
