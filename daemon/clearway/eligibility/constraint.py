@@ -18,6 +18,7 @@ _LONGEST = 1_000
 _DEEPEST = 8
 
 
+@lru_cache(maxsize=4_096)
 def alternatives(constraint: str) -> tuple[str, ...] | None:
     """The constraints of which all nodes must satisfy the same one; None where Clearway cannot read it."""
     head, opening, rest = constraint.partition("[")

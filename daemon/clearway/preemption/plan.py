@@ -284,6 +284,11 @@ def _explain(
     chosen = {planned.job_id: planned for planned in point.actions}
     counterfactual = len(chosen) <= _EXPLAINED_JOBS and len(problem.candidates) <= _EXPLAINED_CANDIDATES
 
+    def leaves(planned: PlannedAction) -> Verdict:
+        asked = counterfactual and planned.action is not Action.END
+        more = f"; {_without(problem, planned.job_id, point, planner)}" if asked else ""
+        return why_chosen(planned, prepared, more)
+
     def spared(candidate: Candidate) -> Verdict:
         if exempt := too_late(candidate, prepared):
             return exempt
@@ -297,18 +302,7 @@ def _explain(
             reason = f"not possible in time: {_cheapest(candidate.options)}"
         return Verdict(candidate.job_id, Choice.SPARED, "not_needed", reason)
 
-    def leaves(planned: PlannedAction) -> Verdict:
-        asked = counterfactual and planned.action is not Action.END
-        more = f"; {_without(problem, planned.job_id, point, planner)}" if asked else ""
-        return why_chosen(planned, prepared, more)
-
     return [leaves(chosen[c.job_id]) if c.job_id in chosen else spared(c) for c in problem.candidates]
-
-
-def too_late(candidate: Candidate, prepared: PreparedProblem) -> Verdict | None:
-    """The verdict on a job that may not be preempted, and whose own end comes too late; None for any other."""
-    exempt = prepared.ground.jobs.only_end.get(candidate.job_id)
-    return None if exempt is None or prepared.problem.in_time(candidate.options) else exempt
 
 
 def why_chosen(planned: PlannedAction, prepared: PreparedProblem, more: str = "") -> Verdict:
@@ -323,6 +317,12 @@ def why_chosen(planned: PlannedAction, prepared: PreparedProblem, more: str = ""
     if planned.action is Action.KILL and (unsaved := prepared.ground.jobs.unsaved.get(planned.job_id)):
         reason += f" ({unsaved})"
     return Verdict(planned.job_id, Choice.CHOSEN, planned.action.value, reason + more)
+
+
+def too_late(candidate: Candidate, prepared: PreparedProblem) -> Verdict | None:
+    """The verdict on a job that may not be preempted, and whose own end comes too late; None for any other."""
+    exempt = prepared.ground.jobs.only_end.get(candidate.job_id)
+    return None if exempt is None or prepared.problem.in_time(candidate.options) else exempt
 
 
 def _without(problem: EvictionProblem, job_id: str, point: CurvePoint, planner: Planner) -> str:

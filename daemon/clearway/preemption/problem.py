@@ -290,8 +290,8 @@ def _suits(node: Node, job: Job, partition: str, *, reserved: bool, awake: bool 
         and partition in node.partitions
         and not (reserved and node.reservation is not None)
         and node.name not in job.excluded_nodes
-        and could_hold(node, job)
         and any(satisfied(each, frozenset(node.features)) for each in alternatives(job.features) or ())
+        and could_hold(node, job)
     )
 
 

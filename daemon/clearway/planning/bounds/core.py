@@ -8,7 +8,8 @@ every later one.
 Method, for some deadlines in a row at once (prices differ little between them):
 1. A trial over the jobs that are in doubt the most gives a valid plan for each deadline.
 2. The cost of these plans, or of the plan for an earlier deadline, decides which picks may be in an optimal plan.
-3. While these are many more than those of the trial, the trial grows to twice its size: better plans prove more.
+3. While these are many more than those of the trial, the trial grows to twice its size: better plans prove more. Where
+   it would have to grow large, half of the deadlines come first, and then the other half.
 4. The tables of the trial are the answer where its core holds all of these, else the tables over exactly these picks
    are. What stays unproven, because these would be larger than ``MOST_CELLS``, has a gap to the bound on lost work.
 
