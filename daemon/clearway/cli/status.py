@@ -107,7 +107,7 @@ def _holds(found: StatusView) -> Iterator[tuple[str, str]]:
     if found.halted:
         yield "bold red", f"No command is given to Slurm: {found.halted}."
     if found.stopped:
-        look = "No job is made to leave. options.Look at these nodes, then: clearway resume"
+        look = "No job is made to leave. Look at these nodes, then: clearway resume"
         yield "bold red", f"Stopped: {found.stopped}. {look}"
     if found.paused:
         yield "bold yellow", "Paused: nothing new is begun."

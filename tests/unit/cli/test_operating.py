@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from clearway.cli import render
+from clearway.execution.restraints import BREAKER
 from clearway.model.errors import StoreError
 from clearway.model.operations import EvictionState
 from clearway.simulation.jobs import Program
@@ -73,6 +74,12 @@ def test_status_of_a_daemon_that_has_stopped_in_order(site: Site) -> None:
     site.world.loop.leadership.release()
     result = site.run("status")
     assert (result.exit_code, result.stdout.startswith("NOT RUNNING since ")) == (3, True)
+
+
+def test_status_where_nodes_were_lost(site: Site) -> None:
+    site.world.store.set_value(BREAKER, {"stopped": "n1 and n2 were lost"})
+    told = "Stopped: n1 and n2 were lost. No job is made to leave. Look at these nodes, then: clearway resume"
+    assert told in site.run("status").stdout.splitlines()
 
 
 def test_status_where_the_database_cannot_be_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
