@@ -43,7 +43,7 @@ from clearway.service.loop import Explainer, Loop
 from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.identity import SlurmIdentity
-from clearway.slurm.job_notes import open_notes
+from clearway.slurm.job_notes import JobNotes
 from clearway.store.repository import Store
 from clearway.telemetry.log import LogLines, get_logger
 from clearway.telemetry.metrics import Metrics
@@ -116,7 +116,7 @@ def open_dispatcher(loop: Loop, metrics: Metrics) -> Dispatcher:
     parts, config, leadership = loop.parts, loop.config, loop.leadership
     fence = NotesFence(leadership, config.daemon.lease / 2)
     simulated = parts.backend.name == "simulated"
-    notes = None if simulated else open_notes(config.slurm.timeout, _conf(config), fence)
+    notes = None if simulated else JobNotes(config.slurm.timeout, _conf(config), fence)
     senders = partial(open_senders, notes=notes)
     return Dispatcher(parts.store, parts.clock, metrics, parts.bell, leadership, senders)
 

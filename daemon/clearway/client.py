@@ -22,8 +22,8 @@ from pydantic import BaseModel, ValidationError
 
 from clearway.api import report_schemas, schemas
 from clearway.api.job_schemas import JobView
-from clearway.api.report_schemas import AuditCheckView, AuditList, AuditView, ReportView, StatusView
-from clearway.api.schemas import ExplanationView, VerdictList, VerdictView
+from clearway.api.report_schemas import AuditCheckView, AuditList, AuditView, CalibrationView, LeaderList, StatusView
+from clearway.api.schemas import EvictionList, ExplanationView, RollingList, VerdictList, VerdictView
 from clearway.drain.request import DrainRequest
 from clearway.model.audit import AuditKind
 from clearway.model.errors import ClearwayError
@@ -46,14 +46,7 @@ _PATHS |= {kind: f"{kind.value}s" for kind in (RequestKind.DRAIN, RequestKind.UN
 _PATHS |= {kind: kind.value for kind in (RequestKind.PAUSE, RequestKind.RESUME, RequestKind.HALT, RequestKind.UNHALT)}
 
 T = TypeVar("T", bound=BaseModel)
-L = TypeVar(
-    "L",
-    report_schemas.CalibrationView,
-    schemas.EvictionList,
-    report_schemas.LeaderList,
-    schemas.RollingList,
-    VerdictList,
-)
+L = TypeVar("L", CalibrationView, EvictionList, LeaderList, RollingList, VerdictList)
 
 
 class ApiError(ClearwayError):
@@ -69,10 +62,9 @@ class SilentError(ApiError):
 
 
 class Client:
-    """One daemon. ``url``: https://HOST:PORT, http://HOST:PORT or unix:PATH. For one thread at a time.
+    """One daemon, for one thread at a time. ``url``: https://HOST:PORT, http://HOST:PORT or unix:PATH.
 
-    ``authority`` is a file with the certificate of whoever has signed the daemon's, beside those that the system
-    believes. Every method raises ``ApiError``.
+    ``authority``: a file with a certificate to believe beside the system's. Every method raises ``ApiError``.
     """
 
     def __init__(
@@ -108,12 +100,12 @@ class Client:
     def status(self) -> StatusView:
         return self._get(StatusView, "status")
 
-    def evictions(self, state: str | None = None, limit: int = _PAGE) -> schemas.EvictionList:
+    def evictions(self, state: str | None = None, limit: int = _PAGE) -> EvictionList:
         """Newest first; ``state`` is planned, active, past or one state."""
-        return self._list(schemas.EvictionList, "evictions", limit, state=state)
+        return self._list(EvictionList, "evictions", limit, state=state)
 
-    def promises(self, limit: int = _PAGE) -> schemas.EvictionList:
-        return self._list(schemas.EvictionList, "promises", limit)
+    def promises(self, limit: int = _PAGE) -> EvictionList:
+        return self._list(EvictionList, "promises", limit)
 
     def eviction(self, eviction_id: int) -> schemas.EvictionView:
         return self._get(schemas.EvictionView, f"evictions/{eviction_id}")
@@ -132,21 +124,21 @@ class Client:
     def explanation(self, eviction_id: int) -> ExplanationView:
         return self._get(ExplanationView, f"evictions/{eviction_id}/explanation")
 
-    def leaders(self, limit: int = _PAGE) -> report_schemas.LeaderList:
-        return self._list(report_schemas.LeaderList, "leaders", limit)
+    def leaders(self, limit: int = _PAGE) -> LeaderList:
+        return self._list(LeaderList, "leaders", limit)
 
-    def calibration(self, limit: int = _PAGE) -> report_schemas.CalibrationView:
-        return self._list(report_schemas.CalibrationView, "calibration", limit)
+    def calibration(self, limit: int = _PAGE) -> CalibrationView:
+        return self._list(CalibrationView, "calibration", limit)
 
-    def report(self, since: str = "7d") -> ReportView:
+    def report(self, since: str = "7d") -> report_schemas.ReportView:
         """On urgent jobs; ``since``: how far to look back, such as 7d."""
-        return self._get(ReportView, "report", since=since)
+        return self._get(report_schemas.ReportView, "report", since=since)
 
     def walltime_advice(self, user: str, name: str) -> report_schemas.WalltimeAdviceView:
         return self._get(report_schemas.WalltimeAdviceView, "walltime/advice", user=user, name=name)
 
-    def rolling_drains(self, limit: int = _PAGE) -> schemas.RollingList:
-        return self._list(schemas.RollingList, "rolling-drains", limit)
+    def rolling_drains(self, limit: int = _PAGE) -> RollingList:
+        return self._list(RollingList, "rolling-drains", limit)
 
     def rolling_drain(self, rolling_id: int) -> schemas.RollingView:
         return self._get(schemas.RollingView, f"rolling-drains/{rolling_id}")

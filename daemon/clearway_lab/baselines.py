@@ -75,7 +75,7 @@ class Greedy(PlainPlanner):
 
 def _take(window: Window, count: NodeCount, deadline: int) -> Taken | None:
     """None where it finds no plan."""
-    choice = _Choice(window, count, deadline)
+    choice = _Choice(count, deadline)
     by_loss = sorted(count.jobs, key=lambda rank: (-max(way.lost for way in window.ways[rank]), rank))
     for rank in by_loss:
         checkpoints = [way for way in window.ways[rank] if way.order != _KILL]
@@ -84,7 +84,7 @@ def _take(window: Window, count: NodeCount, deadline: int) -> Taken | None:
             break
     for rank in reversed(by_loss):
         choice.take(rank, next((way for way in window.ways[rank] if way.steps <= choice.left), None))
-    if not choice.enough:
+    if not count.enough:
         return None
     return Taken.of([way for rank, way in choice.taken.items() if count.frees(rank)], count.freed)
 
@@ -92,19 +92,15 @@ def _take(window: Window, count: NodeCount, deadline: int) -> Taken | None:
 class _Choice:
     """The jobs that leave so far."""
 
-    def __init__(self, window: Window, count: NodeCount, deadline: int) -> None:
-        self._window, self._count = window, count
+    def __init__(self, count: NodeCount, deadline: int) -> None:
+        self._count = count
         self.left = deadline  # steps in which checkpoints can still be written
         self.taken: dict[int, Way] = {}
         count.begin()
 
-    @property
-    def enough(self) -> bool:
-        return self._count.freed >= self._window.missing
-
     def take(self, rank: int, way: Way | None) -> bool:
         """False, and nothing taken, where enough nodes are free, the job leaves already, or no way is in time."""
-        if self.enough or rank in self.taken or way is None or way.steps > self.left:
+        if self._count.enough or rank in self.taken or way is None or way.steps > self.left:
             return False
         self.taken[rank] = way
         self.left -= way.steps
@@ -132,10 +128,10 @@ class _Reach(NodeCount):
 
     def __init__(self, window: Window) -> None:
         super().__init__(window)
-        self.reachable = sum([*window.classes.values(), *window.partial.values()])
+        self.reachable = sum(window.demands.values())
         self._lacking = [
-            tuple(short - sum(held) for short, held in zip(missing, zip(*by_job.values(), strict=True), strict=True))
-            for missing, by_job in self.classes
+            tuple(short - sum(each) for short, *each in zip(missing, *[held for _, held in by_job], strict=True))
+            for by_job, missing in self.demands
         ]
 
     def stay(self, rank: int) -> None:
@@ -158,7 +154,7 @@ def _best(window: Window, deadline: int) -> Taken | None:
         cost = (lost, steps, len(taken))
         if best is not None and cost >= best[0]:
             return
-        if count.freed >= window.missing:
+        if count.enough:
             best = cost, taken.copy(), count.freed
             return
         if count.reachable < window.missing:

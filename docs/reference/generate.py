@@ -20,7 +20,6 @@ from pydantic.fields import FieldInfo
 from clearway.api.app import create_app
 from clearway.cli.app import app as command_line
 from clearway.cli.app import below
-from clearway.cli.problem_fields import SCHEMA_FILE, problem_schema
 from clearway.config.configuration import Config, PreemptorRule
 from clearway.model.clock import SystemClock
 from clearway.model.durations import parse_duration_s
@@ -359,7 +358,8 @@ def main() -> None:
     for name in PAGES:
         (FOLDER / name).write_text(page(name), encoding="utf-8")
         sys.stdout.write(f"{FOLDER / name}\n")
-    SCHEMA_FILE.write_text(problem_schema(), encoding="utf-8")
+    schema = runpy.run_path(str(FOLDER / "problem_schema.py"))
+    schema["FILE"].write_text(schema["problem_schema"](), encoding="utf-8")
     runpy.run_path(str(FOLDER / "diagrams.py"), run_name="__main__")
 
 

@@ -108,7 +108,7 @@ CROWDS = (
     NOTHING,
     Switch("joint/phases", {f"{_SEVERAL}.by_phases": _none}),
     Switch("joint/parts", {f"{_SEVERAL}.by_parts": _none}),
-    Switch("joint/reduced_cost: columns that are used", {f"{_JOINT}.parts_program.over_used": _none}),
+    Switch("joint/reduced_cost: columns that are used", {f"{_JOINT}.parts.over_used": _none}),
     Switch("joint/reduced_cost: columns in doubt", {f"{_JOINT}.reduced_cost.DOUBT": _ALL}),
     Switch("joint/requests: those that are alike as one, in several", {f"{_SEVERAL}.groups_of": _each_alone}),
     Switch("joint/program beside parts", {f"{_SEVERAL}.by_program": _none}),

@@ -23,7 +23,6 @@ from clearway.planning.joint.parts import by_parts
 from clearway.planning.joint.requests import Best, Request
 from clearway.planning.joint.several import gap_of, plan_together
 from clearway.preemption.controller import PreemptionController
-from clearway.preemption.order import Examination
 from clearway.simulation.jobs import Program
 from tests.benchmarks.gpu_world import KINDS, shared_gpus, urgent_gpu_jobs
 from tests.benchmarks.large import large_problem
@@ -202,7 +201,7 @@ def spent(monkeypatch: pytest.MonkeyPatch, made: World) -> tuple[float, float]:
 
     with monkeypatch.context() as patched:
         monkeypatch = patched
-        timed(Examination, "answers")
+        timed(PreemptionController, "_answers")
         timed(PreemptionController, "_decide")
         begin = time.process_time()
         made.tick()

@@ -11,6 +11,7 @@ from clearway.model.plan import Curve, CurvePoint
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.dp.eviction_dp import EvictionDP, is_program
+from clearway.planning.formulation.shared_bandwidth import shares
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, UJFB, YOUNGEST_FIRST, YOUNGEST_PRUNE
 from clearway_lab.baselines import Backtracking, Greedy, WeightedCost
 from tests.oracle.exhaustive import Answer, Sets, exhaustive, whole_steps
@@ -59,7 +60,7 @@ def check_all(made: Made, numbers: range) -> None:
         sets = Sets(problem)
         best = exhaustive(problem, sets)
         turned = in_another_order(problem, seed)
-        for planner in EXACT:
+        for planner in EXACT[: 1 if shares(problem) else None]:  # the other writes checkpoints one after another
             check_exact(planner, problem, turned, best)
         if turn % RULES_EVERY == 0:
             followed += sum(check_rule(rule, problem, turned, best, sets) for rule in RULES)

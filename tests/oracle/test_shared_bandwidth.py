@@ -98,8 +98,9 @@ def test_every_planner_keeps_to_the_bound(planner: Planner) -> None:
     for seed in range(150):
         problem = side_by_side(random_problem(seed), seed)
         best = EvictionDP().solve(problem)
-        curve = planner.solve(problem)
-        for point, optimum in zip(curve.points, best.points, strict=True):
+        curve, serial = planner.solve(problem), planner.solve(one_after_another(problem))
+        for point, optimum, apart in zip(curve.points, best.points, serial.points, strict=True):
+            assert no_worse(point, apart)
             if not point.feasible:
                 continue
             feasible += 1

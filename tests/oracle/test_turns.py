@@ -47,7 +47,7 @@ def seen_with(made: World, found: Sequence[Preemptor]) -> ClusterSnapshot:
 def considers(seen: ClusterSnapshot, claimed: Sequence[Plan]) -> SolveAlone:
     """As ``making_room`` has it."""
 
-    def solve_one(preemptor: Preemptor, *, whole: bool = False, beside: Sequence[Plan] = ()) -> Solution | NoPlan:
+    def solve_one(preemptor: Preemptor, beside: Sequence[Plan] = (), *, whole: bool = False) -> Solution | NoPlan:
         under_way = under_way_beside(UnderWay(), (*claimed, *beside), preemptor.deadline)
         context = PlanningContext(snapshot=seen, config=CONFIG, now=NOW, preempted={}, under_way=under_way)
         return solve_alone(preemptor, context, EvictionDP(), whole=whole)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from clearway.slurm.parse import reason_in_force
+from clearway.slurm.parse.nodes import reason_in_force
 from tests.slurm.machine import SLACK, SYSTEM_PATH, ClusterError, call
 
 T = TypeVar("T")

@@ -1,12 +1,11 @@
 """What stands before the routes: how much callers may hold at once, by which names, and what every answer has.
 
-A body is bounded, and each kind of request has a lane of its own. A lane answers some requests at a time, each with one
-worker thread at most, and lets some more wait; whatever exceeds that is answered 429 at once, and its connection is
-read again a second later. All lanes together have as many threads as there are: the daemon's metrics and its operators
-are answered however many ask for what-if plans or read. Its health needs no thread and no lane.
+Each kind of request has a lane, which answers some requests at a time, each with one worker thread at most, and lets
+some more wait; more than that is answered 429 at once. All lanes together have as many threads as there are: metrics
+and operators are answered however many read or ask for what-if plans. Health needs no thread and no lane.
 
 A request enters its lane when it has been read whole, and leaves it before its answer is sent: a slow peer holds no
-place. Streams are the exception: each holds a place of their lane to its end.
+place. Streams alone hold theirs to their end.
 """
 
 import asyncio
@@ -14,6 +13,7 @@ import hashlib
 import ipaddress
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from enum import StrEnum
 from http import HTTPStatus
 from typing import NamedTuple
@@ -109,17 +109,11 @@ class Lanes(_Middleware):
             why, wait = "too many requests of this kind are being answered; try again", str(RETRY_AFTER_S)
             await problem(429, why, {"Retry-After": wait})(scope, receive, send)
             return
-        turn, answer, has_turn = self._turns[lane], list[Message](), True
-
-        def release() -> None:
-            nonlocal has_turn
-            if has_turn:
-                turn.release()
-            has_turn = False
+        turn, answer = AsyncExitStack(), list[Message]()
 
         async def pass_on(message: Message) -> None:
             """A stream is sent as it comes, and keeps its place to its end; its turn ends when its answer begins."""
-            release()
+            await turn.aclose()
             await send(message)
 
         async def keep(message: Message) -> None:
@@ -128,11 +122,9 @@ class Lanes(_Middleware):
         self._inside[lane] += 1
         self._of_peer[lane, peer] += 1
         try:
-            await turn.acquire()
-            try:
+            async with turn:
+                await turn.enter_async_context(self._turns[lane])
                 await self._app(scope, receive, pass_on if lane is Lane.LISTENING else keep)
-            finally:
-                release()
         finally:
             self._inside[lane] -= 1
             self._of_peer[lane, peer] -= 1
@@ -204,11 +196,7 @@ class Gzip(GZipMiddleware):
 
 
 class Tags(_Middleware):
-    """An answer to GET has an ETag, and is 304 for an asker that has it (If-None-Match).
-
-    The tag is weak, because it is of the content and not of its encoding. A 304 saves the transfer and the asker's
-    work; the daemon's has been done by then.
-    """
+    """An answer to GET has a weak ETag, of the content and not of its encoding; 304 for who has it (If-None-Match)."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not _reads(scope, "GET"):

@@ -14,7 +14,9 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 import clearway
-from clearway.api import job_routes, operation_routes, reading_routes
+from clearway.api import job_routes as jobs
+from clearway.api import operation_routes as operations
+from clearway.api import reading_routes as reading
 from clearway.api.admission import MEDIA_TYPE, THREADS, BoundedBody, Gzip, Heads, KnownHosts, Lanes, Tags, problem
 from clearway.api.authorization import REFUSALS, check_declared
 from clearway.api.context import Context, problems
@@ -59,24 +61,14 @@ def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI
     )
     app.state.context = context
     for router in (
-        reading_routes.router,
-        reading_routes.snapshot,
-        job_routes.router,
-        operation_routes.router,
-        reading_routes.learned,
-        reading_routes.urgent,
-        job_routes.what_ifs,
-        operation_routes.requests,
-        operation_routes.drains,
-        operation_routes.moves,
-        operation_routes.rolling,
-        operation_routes.promised,
-        reading_routes.trail,
-    ):
+        reading.router, reading.snapshot, jobs.router, operations.router, reading.learned, reading.urgent,
+        jobs.what_ifs, operations.requests, operations.drains, operations.moves, operations.rolling,
+        operations.promised, reading.trail,
+    ):  # fmt: skip
         check_declared(router)
         app.include_router(router, prefix=API, responses=REFUSALS, dependencies=[Depends(_no_other_query)])
-    check_declared(reading_routes.health_router)
-    app.include_router(reading_routes.health_router)
+    check_declared(reading.health_router)
+    app.include_router(reading.health_router)
     app.openapi = partial(_documented, app, app.openapi)  # type: ignore[method-assign]  # FastAPI's own way
     app.add_middleware(Tags)
     app.add_middleware(Gzip, minimum_size=SMALLEST_COMPRESSED)

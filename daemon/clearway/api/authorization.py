@@ -1,23 +1,17 @@
 """Who asks, who may use which route, and what of the answers each asker may see.
 
-Every route declares its least role, ``dependencies=[needs(Role.VIEWER)]``, on itself or on its router, or says
-``dependencies=[PUBLIC]``, or the application is not made. Where several are declared, all of them hold.
-``needs(Role.USER)`` admits every known user: such a route must show a user no more than ``Sight`` allows, or leave the
-decision to the loop. A route that stores a request takes ``Ask`` (operation_routes), whose actor is the identity's
-name: callers cannot choose it. Where ``access.public = "reading"``, an asker without token counts as a viewer without a
-name; what is asked of the loop (``Ask``) always needs a name.
+Every route declares its least role (``needs``) or ``PUBLIC``, on itself or on its router; of several all hold. A route
+for ``Role.USER`` must show a user no more than ``Sight`` allows, or leave the decision to the loop. One that stores a
+request takes ``Ask`` (operation_routes), whose actor is the asker's name. Where ``access.public = "reading"``, an asker
+without a token is a viewer without a name, and can ask nothing of the loop.
 
-A site may have a proxy that knows its users (Apache, nginx, Open OnDemand) and names them in a header. Whoever could
-send that header could be anybody. So it counts on connections of the proxy alone, told by the address, or on the
-daemon's socket by the user that the process at the other end runs as, which the kernel says. From anywhere else it is
-refused: somebody tries, or the proxy is not the one that was configured. A proxy may know its users by a cookie, which
-a browser sends along with what another site's page asks for. What changes something must therefore have a header that
-no such page can send.
+A proxy that knows the site's users names them in a header. It counts on connections of the proxy alone, told by the
+address, or on the daemon's socket by the user of the other process, as the kernel says. The proxy may know its users by
+a cookie, which a browser also sends with what another site's page asks for: what changes something must therefore have
+a header that no such page can send.
 
-Viewers see everything; a user sees own jobs, the urgent jobs that these left for or that are the user's own, and of
-other users' jobs what Slurm shows every user (PrivateData). Where jobs are private, answers are cut down to the user's
-own, and in sentences the names of others are replaced. The name of a placement is told to viewers alone: who knows it
-could submit other jobs into it.
+Where Slurm's PrivateData hides jobs, answers to users are cut down to their own, and in sentences the names of others
+are replaced. The name of a placement is told to viewers alone: who knows it could submit other jobs into it.
 """
 
 import pwd
@@ -64,22 +58,28 @@ _bearer = HTTPBearer(auto_error=False, description="of `scontrol token` or `clea
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
+_TOLD = {  # where a token or a user's name is refused, and where Slurm cannot be asked
+    "token": ("the token is not valid, or has ended", "whether the token is good"),
+    "proxy": ("the user that is named by a header is not accepted from here", "for the user's rights"),
+}
+
+
 def _asker(given: Credentials, daemon: Daemon, request: Request) -> Identity:
     """Whose token this is; each request is asked once, however many of its dependencies want to know."""
-    if given is None:
-        named = _named_by_proxy(daemon, request)
-        if named is not None:
-            return named
-        if daemon.config().access.public is Public.READING:
-            return _ANONYMOUS
-    if given is None or not daemon.logins.configured:
-        raise _no_token(daemon)
+    what = "proxy" if given is None else "token"
     try:
-        return daemon.logins.identify(given.credentials.strip())
-    except LoginRefusedError as error:
-        raise _refused("token", str(error), daemon, request) from None
+        if given is None and (named := _named_by_proxy(daemon, request)) is not None:
+            return named
+        if given is not None and daemon.logins.configured:
+            return daemon.logins.identify(given.credentials.strip())
+    except LoginRefusedError as error:  # the asker is not told why; the audit trail is
+        daemon.refusals.note(what, str(error), actor="", peer=_peer(request), path=request.url.path)
+        raise _unknown(_TOLD[what][0]) from None
     except SlurmError:
-        raise HTTPException(503, "Slurm cannot be asked whether the token is good; try again") from None
+        raise HTTPException(503, f"Slurm cannot be asked {_TOLD[what][1]}; try again") from None
+    if given is None and daemon.config().access.public is Public.READING:
+        return _ANONYMOUS
+    raise _no_token(daemon)
 
 
 def _named_by_proxy(daemon: Context, request: Request) -> Identity | None:
@@ -90,32 +90,14 @@ def _named_by_proxy(daemon: Context, request: Request) -> Identity | None:
     if not named:
         return None
     if not any(_is(peer, known) for known in access.proxy_peers):
-        why = f"{header} from {peer or 'an unknown peer'}, which is not the proxy"
-        raise _refused("proxy", why, daemon, request)
+        raise LoginRefusedError(f"{header} from {peer or 'an unknown peer'}, which is not the proxy")
     if len(named) > 1:
-        raise _refused("proxy", f"{header} more than once", daemon, request)
+        raise LoginRefusedError(f"{header} more than once")
     if not named[0]:
         return None
     if request.method not in _SAFE and PAGE not in request.headers:
         raise HTTPException(403, "a change through the proxy needs the header X-Clearway-Page")
-    try:
-        return daemon.logins.identify_user(named[0])
-    except LoginRefusedError as error:
-        raise _refused("proxy", str(error), daemon, request) from None
-    except SlurmError:
-        raise HTTPException(503, "Slurm cannot be asked for the user's rights; try again") from None
-
-
-_TOLD = {
-    "token": "the token is not valid, or has ended",
-    "proxy": "the user that is named by a header is not accepted from here",
-}
-
-
-def _refused(what: str, why: str, daemon: Context, request: Request) -> HTTPException:
-    """The asker is not told why; the audit trail is."""
-    daemon.refusals.note(what, why, actor="", peer=_peer(request), path=request.url.path)
-    return _unknown(_TOLD[what])
+    return daemon.logins.identify_user(named[0])
 
 
 def _no_token(daemon: Context) -> HTTPException:
@@ -200,18 +182,17 @@ class Own:
 
     jobs: frozenset[str] | None
     others: frozenset[str]  # job ids and users that are not told
+    viewer: bool = False  # sees what there is, placements included
 
     def has(self, job_id: str) -> bool:
         return self.jobs is None or job_id in self.jobs
 
     def told(self, sentence: str) -> str:
-        """The sentence without the names of others."""
-
         def shown(word: re.Match[str]) -> str:
             name = word[0].strip(".-@")
             return _OTHER if name in self.others or name.startswith(PREFIX) else word[0]
 
-        return _WORD.sub(shown, sentence)
+        return sentence if self.viewer else _WORD.sub(shown, sentence)
 
     def redacted(self, answer: A, *sentences: str, **others: object) -> A:
         """The answer without the names of others in these fields of it, and with ``others`` as they are given."""
@@ -238,7 +219,7 @@ class Own:
         return self.redacted(answer, "why", plan=plan, curve=curve, verdicts=self.verdicts(answer.verdicts))
 
     def summary(self, eviction: E) -> E:
-        return self.redacted(eviction, "outcome", placement="", promise=None)
+        return eviction if self.viewer else self.redacted(eviction, "outcome", placement="", promise=None)
 
     def preemption(self, preemption: s.PreemptionView) -> s.PreemptionView:
         return self.redacted(preemption, "reason", "note")
@@ -252,6 +233,7 @@ class Own:
 
 
 _ALL = Own(None, frozenset())
+_VIEWERS = Own(None, frozenset(), viewer=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,19 +311,6 @@ class Sight:
             own = (each for each in status.waiting if each.user == user or each.job_id in left_for)
             cut["waiting"] = tuple(each.model_copy(update={"why": ""}) for each in own)
         return status.model_copy(update=cut)
-
-
-class _Viewer(Own):
-    """Sees what there is, placements included."""
-
-    def told(self, sentence: str) -> str:
-        return sentence
-
-    def summary(self, eviction: E) -> E:
-        return eviction
-
-
-_VIEWERS = _Viewer(None, frozenset())
 
 
 def _sight(asker: Asker, daemon: Daemon) -> Sight:

@@ -1,12 +1,10 @@
 """What the routes need of the daemon, and nothing more of it.
 
-A feed tells listeners that what is shown has changed, and nothing else: what it is, they read by the ordinary routes,
-which know what each of them may see. A listener costs an event that it waits for. Whether anything has changed is found
-out once a cycle, and only while somebody listens.
+A feed tells listeners that what is shown has changed; what it is, they read by the ordinary routes, which know what
+each may see. It looks once a cycle, and only while somebody listens.
 
-Refused logins, and roles that do not suffice, are in the audit trail. An attacker may send many thousands a second: at
-most ``MOST`` in ``WINDOW_S`` are entries of their own, and the first one after that says how many more there were. That
-is less than 300 kB a day, whatever comes.
+Refused logins and roles are in the audit trail. An attacker may send many thousands a second: at most ``MOST`` in
+``WINDOW_S`` are entries of their own, less than 300 kB a day; the first one after that says how many more there were.
 """
 
 import asyncio
@@ -58,7 +56,6 @@ class Feed:
             self._call_all()
 
     def close(self) -> None:
-        """End all streams: the daemon stops."""
         self._closed = True
         self._call_all()
 

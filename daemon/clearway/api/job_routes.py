@@ -1,7 +1,6 @@
 """Jobs, as the newest snapshot shows them, and what Clearway has to do with each; what would be done for an urgent job.
 
-A what-if question is answered with the daemon's own decision on the newest snapshot, and changes nothing. One plan is
-made at a time, and the input is bounded by the cluster's size.
+A what-if question is answered with the daemon's own decision on the newest snapshot, and changes nothing.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -256,12 +255,9 @@ def _job(question: WhatIf, user: str, snapshot: ClusterSnapshot) -> Job:
         partitions,
         snapshot.taken_at,
         user=user,
-        qos=question.qos,
-        account=question.account,
         name=question.job_name,
-        comment=question.comment,
         features=question.constraint,
-        memory_mib=question.memory_mib,
+        **question.model_dump(include={"qos", "account", "comment", "memory_mib"}),
         gpus=tuple(sorted(question.gpus.items())),
         exclusive=question.exclusive or not question.tasks,
         cpus=even * nodes,

@@ -89,7 +89,6 @@ def goal(operation: Operation) -> str:
 
 
 def doing(part: Part) -> str:
-    """What is being done with the job, as a sentence."""
     operation, verdict = part.operation, part.verdict
     if part.role is JobRole.PREEMPTOR:
         said = _FOR_PREEMPTOR.get(operation.state, "Eviction {number} makes room for it.")
@@ -285,7 +284,6 @@ def _sparing(job_id: str, explained: Explanation | None) -> j.SparingView:
         why = "No plan in time has it leave." if spared else "Without it the nodes could not be freed in time."
         return j.SparingView(known=True, possible=False, more_lost_work_node_s=None, sentence=why)
     more_node_s = round(found.cost.lost_work_node_s - explained.cost.lost_work_node_s, 3)
-    which = "with it" if spared else "without it"
     more = f"loses {node_hours(more_node_s)} more" if more_node_s > 0 else "loses no less, and costs more otherwise"
-    sentence = f"The best plan {which} {more}."
+    sentence = f"The best plan {'with it' if spared else 'without it'} {more}."
     return j.SparingView(known=True, possible=True, more_lost_work_node_s=more_node_s, sentence=sentence)

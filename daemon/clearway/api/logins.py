@@ -1,18 +1,13 @@
 """From a bearer token to an identity, whoever has made the token: this site's token file, Slurm, or its provider.
 
-The token file has one ``NAME ROLE END sha256:HASH`` a line, as ``clearway token`` writes it. A token is 256 random
-bits, so its plain SHA-256 keeps the secret: there is nothing to guess. Who reads the file, or a backup of it, cannot
-log in with it. END is a time in UTC such as 2027-05-01T00:00:00Z, or ``never``. The file must belong to root or to the
-daemon's own user, must not be open to others, and must not be writable by its group; a group that may read it is
-allowed, so that root can own it and the daemon's group can read it (0640).
+A token of the file is 256 random bits, so its plain SHA-256 there keeps the secret: there is nothing to guess. A group
+may read the file, so that root can own it and the daemon's group can read it (0640).
 
-Tokens of a provider are checked by the public keys of a JWKS file (RFC 7517), which Slurm can be given as well
-(AuthAltParameters=jwks=FILE). Only signatures by a private key count: with a symmetric key in the file, everybody who
+Tokens of a provider are checked by the public keys of a JWKS file (RFC 7517). A symmetric key is refused: everybody who
 reads it could make tokens.
 
-No token is kept or logged. Whether one was good is remembered for a moment by the token's hash: an asker that looks
-every second must not cost a question to Slurm each time. What Slurm takes from a user therefore counts here up to
-``KEPT_S`` longer.
+No token is kept or logged. Whether one was good is remembered by its hash, so that who asks every second costs no
+question to Slurm each time. What Slurm takes from a user counts here up to ``KEPT_S`` longer.
 """
 
 import grp
@@ -30,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from clearway.config.access import AccessConfig
 from clearway.config.configuration import Config
@@ -87,10 +82,7 @@ class Tokens:
         return self._file is not None
 
     def read(self) -> tuple[Entry, ...]:
-        """What the file has now, without taking it over.
-
-        Raises ``ConfigError``: one line with file and line, never with a token.
-        """
+        """What the file has now, without taking it over. Raises ``ConfigError``, never with a token."""
         if self._file is None:
             return ()
         return _parse(read_trusted(self._file, "the tokens", secret=True), self._file)
@@ -138,9 +130,8 @@ Verify = Callable[[str], str | None]
 
 
 def verifier(access: AccessConfig) -> Verify:
-    """From a token to its user, None for one that does not hold; without ``access.jwks_file`` for every one.
+    """From a token to its user; None: it does not hold, or there is no ``access.jwks_file``, which is read now.
 
-    The file is read now: after another configuration or SIGHUP another verifier is made.
     Raises ``ConfigError``: the file cannot be used, or PyJWT is not installed.
     """
     if access.jwks_file is None:
@@ -196,17 +187,13 @@ class LoginRefusedError(Exception):
     """``str`` is the reason in one line for the daemon's records; the asker is told no more than that it failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(NamedTuple):
     identity: Identity | None  # None: refused
     until: datetime
 
 
 class Logins:
-    """Asks everything that knows identities, in turn; safe for several threads.
-
-    Raises ``ConfigError``: the JWKS file of the configuration cannot be used.
-    """
+    """Asks everything that knows identities, in turn; safe for several threads. Raises as ``verifier``."""
 
     def __init__(
         self, tokens: Tokens, config: Callable[[], Config], clock: Clock, slurm: SlurmIdentity | None = None
@@ -220,10 +207,7 @@ class Logins:
         self._verify = verifier(config().access)
 
     def reload(self, access: AccessConfig) -> tuple[tuple[Entry, ...], Callable[[], None]]:
-        """Tokens and keys for this configuration, read now: the entries of the token file, and what takes all over.
-
-        Raises ``ConfigError``: they cannot be used.
-        """
+        """Reads tokens and keys: the entries of the token file, and what takes all over. Raises ``ConfigError``."""
         verify, entries = verifier(access), self._tokens.read()
 
         def take_over() -> None:

@@ -1,8 +1,7 @@
 """Evictions, drains, moves and promises, with plan, reasons, curve and steps; and what is asked for.
 
-What is asked is written to the store, under the name of the identity; the loop reads it in its next cycle and writes
-the result. Nothing here calls Slurm. Whoever asks for a drain must be allowed to, by the configuration or by the rights
-that Slurm gives a user of that name; the loop checks it.
+What is asked is written to the store, under the asker's name; the loop reads it in its next cycle, checks whether the
+asker may, and writes the result. Nothing here calls Slurm.
 """
 
 from dataclasses import dataclass
@@ -87,9 +86,8 @@ def verdicts(
 ) -> schemas.VerdictList:
     """Why each running job leaves or stays, by its present plan; those that leave come first."""
     found = daemon.store.eviction(eviction_id)
-    return views.page(
-        schemas.VerdictList, seen.eviction(found).verdicts(views.verdict_views(found))[page.offset :], page
-    )
+    told = seen.eviction(found).verdicts(views.verdict_views(found))
+    return views.page(schemas.VerdictList, told[page.offset :], page)
 
 
 @router.get("/{eviction_id}/steps", responses=NOT_FOUND)

@@ -1,8 +1,4 @@
-"""The daemon's health, for people, supervisors and Prometheus; the present in one answer; the cluster, what has been
-learned, and the past.
-
-A stream tells when to read the present again.
-"""
+"""The daemon's health; the present in one answer, and a stream that tells when to read it again; the past."""
 
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -152,19 +148,12 @@ def _state(node: Node, *, held: bool) -> str:
 def shown(report: CycleReport) -> tuple[object, ...]:
     """Whatever of a report a page shows that does not only follow from the time."""
     base = _base(report.snapshot)
-    return (
-        base.folded,
-        base.states,
-        tuple(
-            (each.preemptor.job.job_id, each.preemptor.deadline, each.eviction_id, each.why) for each in report.waiting
-        ),
-        tuple(
-            (e.eviction_id, e.state, e.revision, e.outcome, tuple((p.state, p.asked_at) for p in e.preemptions))
-            for e in report.open_evictions
-        ),
-        tuple((each.rolling_id, each.state) for each in report.rolling_drains),
-        (report.paused, report.halted, report.stopped, report.standby, report.clock_doubt, report.only_observes),
-    )
+    waiting = [(w.preemptor.job.job_id, w.preemptor.deadline, w.eviction_id, w.why) for w in report.waiting]
+    jobs = [[(p.state, p.asked_at) for p in e.preemptions] for e in report.open_evictions]
+    operations = [(e.eviction_id, e.state, e.revision, e.outcome) for e in report.open_evictions]
+    rolling = [(each.rolling_id, each.state) for each in report.rolling_drains]
+    holds = (report.paused, report.halted, report.stopped, report.standby, report.clock_doubt, report.only_observes)
+    return base.folded, base.states, waiting, operations, jobs, rolling, holds
 
 
 router = APIRouter(tags=["now"], dependencies=[needs(Role.USER)])

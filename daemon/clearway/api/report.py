@@ -1,14 +1,14 @@
 """The report on urgent jobs: what Clearway did or would have done, beside what happened and Slurm's own rule. Pure.
 
-What would have happened is told no further than the first plan goes: when the urgent job would have started, and what
-the jobs of that plan would have lost. An urgent job that starts at another time changes all that starts after it; of
-this nothing is said (docs/decisions/0074).
+What would have happened is told no further than the first plan goes: an urgent job that starts at another time changes
+all that starts after it (docs/decisions/0074).
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
+from operator import attrgetter
 from statistics import median
 from typing import Any
 
@@ -90,30 +90,24 @@ def _job(job: CaseJob, case: Case) -> ReportJob:
 
 def _sums(told: Sequence[ReportCase]) -> ReportSums:
     endings = Counter(each.ending for each in told)
-    added_up = ("lost_node_s", "would_lose_node_s", "sooner_s", "unlisted", "unlisted_node_s")
-    return ReportSums(
-        cases=len(told),
-        urgent_jobs=len({each.job_id for each in told}),
-        by_ending={ending: endings[ending] for ending in Ending},
-        in_time=sum(bool(each.in_time) for each in told),
-        ended_soon=sum(job.ended_soon for each in told for job in each.jobs),
-        **{name: sum(getattr(each, name) for each in told) for name in added_up},
-        **_beside_slurm(told),
-    )
-
-
-def _beside_slurm(told: Sequence[ReportCase]) -> dict[str, Any]:
     beside = [(each.plan_node_s, each.slurm_node_s) for each in told if each.plan_node_s is not None]
     both = [(plan or 0.0, slurm) for plan, slurm in beside if slurm is not None]
     clearway, slurm = sum(plan for plan, _ in both), sum(rule for _, rule in both)
-    return {
-        "compared": len(both),
-        "plan_node_s": clearway,
-        "slurm_node_s": slurm,
-        "saved_node_s": slurm - clearway,
-        "slurm_without_plan": len(beside) - len(both),
-        "not_compared": len(told) - len(beside),
-    }
+    added_up = ("lost_node_s", "would_lose_node_s", "sooner_s", "unlisted", "unlisted_node_s")
+    return ReportSums(
+        cases=len(told),
+        urgent_jobs=len(set(map(attrgetter("job_id"), told))),
+        by_ending={ending: endings[ending] for ending in Ending},
+        in_time=sum(bool(each.in_time) for each in told),
+        ended_soon=sum(job.ended_soon for each in told for job in each.jobs),
+        compared=len(both),
+        plan_node_s=clearway,
+        slurm_node_s=slurm,
+        saved_node_s=slurm - clearway,
+        slurm_without_plan=len(beside) - len(both),
+        not_compared=len(told) - len(beside),
+        **{name: sum(getattr(each, name) for each in told) for name in added_up},
+    )
 
 
 def _users(told: Iterable[ReportCase]) -> tuple[ReportUser, ...]:
@@ -137,21 +131,19 @@ def _users(told: Iterable[ReportCase]) -> tuple[ReportUser, ...]:
 
 
 def _held(cases: Iterable[Case]) -> ReportHeld:
-    """How far predictions held, in plans that were carried out."""
     acted = [case for case in cases if case.acted]
     jobs = [job for case in acted for job in case.jobs]
-    times = [(job.actual_checkpoint_s, job.predicted_checkpoint_s) for job in jobs]
-    losses = [(job.actual_lost_node_s, job.predicted_lost_node_s) for job in jobs if job.preempted]
-    return ReportHeld(**_checkpoints(times), **_starts(acted), **_losses(losses))
-
-
-def _checkpoints(times_s: Iterable[tuple[float | None, float]]) -> dict[str, Any]:
-    known = [(actual, predicted) for actual, predicted in times_s if actual is not None]
-    return {
-        "checkpoints": len(known),
-        "checkpoints_within": sum(actual <= predicted for actual, predicted in known),
-        "checkpoint_ratio": _median([actual / predicted for actual, predicted in known if predicted > 0]),
-    }
+    saved = [(actual, each.predicted_checkpoint_s) for each in jobs if (actual := each.actual_checkpoint_s) is not None]
+    left = [each for each in jobs if each.preempted and each.actual_lost_node_s is not None]
+    return ReportHeld(
+        checkpoints=len(saved),
+        checkpoints_within=sum(actual <= predicted for actual, predicted in saved),
+        checkpoint_ratio=_median([actual / predicted for actual, predicted in saved if predicted > 0]),
+        **_starts(acted),
+        losses=len(left),
+        predicted_lost_node_s=sum(map(attrgetter("predicted_lost_node_s"), left)),
+        actual_lost_node_s=sum(map(attrgetter("actual_lost_node_s"), left)),
+    )
 
 
 def _starts(acted: Iterable[Case]) -> dict[str, Any]:
@@ -160,15 +152,6 @@ def _starts(acted: Iterable[Case]) -> dict[str, Any]:
         "starts": len(starts),
         "starts_in_time": sum(started <= case.deadline for started, case in starts),
         "start_error_s": _median([(started - case.expected_start).total_seconds() for started, case in starts]),
-    }
-
-
-def _losses(losses_node_s: Iterable[tuple[float | None, float]]) -> dict[str, Any]:
-    known = [(actual, predicted) for actual, predicted in losses_node_s if actual is not None]
-    return {
-        "losses": len(known),
-        "predicted_lost_node_s": sum(predicted for _, predicted in known),
-        "actual_lost_node_s": sum(actual for actual, _ in known),
     }
 
 

@@ -15,18 +15,9 @@ from clearway.estimates.history import RunRecord, advice_on, sentence
 from clearway.estimates.learning import History
 from clearway.execution.lifecycle import placement_name
 from clearway.execution.restraints import BREAKER, Gate
+from clearway.model import operations as o
 from clearway.model.audit import AuditRow
 from clearway.model.claims import read_claims
-from clearway.model.operations import (
-    Drain,
-    Eviction,
-    EvictionState,
-    Operation,
-    OperationKind,
-    Preemption,
-    Promise,
-    Relocation,
-)
 from clearway.model.orders import DrainOrder, RelocationOrder, RollingDrain, RollingState
 from clearway.model.plan import Choice, Cost, DrainPlan, Explanation, NoPlan, OperationPlan, Plan, RelocationPlan
 from clearway.model.records import BACKEND, MOST_CASES, PAUSED, STATUS, Key
@@ -62,8 +53,6 @@ def view(schema: type[A], *records: object, **own: object) -> A:
 
 
 class Page(NamedTuple):
-    """The part of a list that is asked for."""
-
     limit: int
     offset: int = 0
 
@@ -91,14 +80,8 @@ def urgent_report(store: Store, since_s: float, now: datetime, user: str | None 
 def audit_view(row: AuditRow) -> r.AuditView:
     known = row.document()
     about = known.get("about")
-    return view(
-        r.AuditView,
-        row,
-        at=known.get("at"),
-        actor=str(known.get("actor", "")),
-        kind=str(known.get("kind", "")),
-        about=about if isinstance(about, dict) else {},
-    )
+    told = {name: str(known.get(name, "")) for name in ("actor", "kind")}
+    return view(r.AuditView, row, at=known.get("at"), about=about if isinstance(about, dict) else {}, **told)
 
 
 def advice(user: str, name: str, runs: Sequence[RunRecord]) -> r.WalltimeAdviceView | None:
@@ -110,7 +93,7 @@ def advice(user: str, name: str, runs: Sequence[RunRecord]) -> r.WalltimeAdviceV
 
 
 def promise_list(store: Store, asked: Page) -> s.EvictionList:
-    found = store.evictions(kind=OperationKind.PROMISE, limit=asked.limit + 1, offset=asked.offset)
+    found = store.evictions(kind=o.OperationKind.PROMISE, limit=asked.limit + 1, offset=asked.offset)
     return page(s.EvictionList, tuple(map(summary, found)), asked)
 
 
@@ -236,35 +219,35 @@ def explanation_view(eviction_id: int, plan: OperationPlan, explanation: Explana
     )
 
 
-def verdict_views(e: Operation) -> tuple[s.VerdictView, ...]:
+def verdict_views(e: o.Operation) -> tuple[s.VerdictView, ...]:
     order = list(Choice)
     found = sorted(e.plan.verdicts, key=lambda verdict: (order.index(verdict.choice), verdict.job_id))
     return tuple(s.VerdictView.model_validate(each) for each in found)
 
 
-def eviction_view(e: Operation, store: Store) -> s.EvictionView:
-    replaced_by = store.successor(e.eviction_id) if e.state is EvictionState.SUPERSEDED else None
+def eviction_view(e: o.Operation, store: Store) -> s.EvictionView:
+    replaced_by = store.successor(e.eviction_id) if e.state is o.EvictionState.SUPERSEDED else None
     preemptions = tuple(preemption_view(each) for each in e.preemptions)
     plan = plan_view(e.plan, s.PlanView)
     return eviction_summary(e, s.EvictionView, replaced_by=replaced_by, plan=plan, preemptions=preemptions)
 
 
-def summary(e: Operation) -> s.EvictionSummary:
+def summary(e: o.Operation) -> s.EvictionSummary:
     return eviction_summary(e, s.EvictionSummary)
 
 
-def eviction_summary(e: Operation, schema: type[S], **more: object) -> S:
+def eviction_summary(e: o.Operation, schema: type[S], **more: object) -> S:
     started = e.started_at
     return view(
         schema,
         e,
         e.subject,
         e.plan,
-        drain=_order_view(e.order) if isinstance(e, Drain | Relocation) else None,
+        drain=_order_view(e.order) if isinstance(e, o.Drain | o.Relocation) else None,
         promise=view(s.PromiseView, e.order, reservation=placement_name(e), chosen=e.plan.placement_nodes)
-        if isinstance(e, Promise)
+        if isinstance(e, o.Promise)
         else None,
-        tasks=e.plan.tasks if isinstance(e, Eviction) else 1,
+        tasks=e.plan.tasks if isinstance(e, o.Eviction) else 1,
         preemptees=len(e.plan.preemptees),
         # Slurm gives whole seconds: a job that starts in the second of its plan would have started before it.
         time_to_start_s=None if started is None else max(0.0, (started - e.created_at).total_seconds()),
@@ -278,7 +261,7 @@ def _order_view(order: DrainOrder | RelocationOrder) -> s.DrainView:
     return view(s.DrainView, order, _NO_ORDER, move=order if isinstance(order, RelocationOrder) else None)
 
 
-def preemption_view(one: Preemption) -> s.PreemptionView:
+def preemption_view(one: o.Preemption) -> s.PreemptionView:
     return view(s.PreemptionView, one, one.job, partition=next(iter(one.job.partitions), ""))
 
 
@@ -315,12 +298,11 @@ _KEPT_STATUS: dict[str, object] = {
 
 
 def read_status(
-    store: Store, now: datetime, config: DaemonConfig, operations: Sequence[Operation] | None = None
+    store: Store, now: datetime, config: DaemonConfig, operations: Sequence[o.Operation] | None = None
 ) -> r.StatusView:
-    """Whether a daemon leads, in which mode, and what waits: as the database has it, so that any machine can say it.
+    """As the database has it, so that any machine can say it. ``operations``: the open ones, where they are known.
 
-    ``now`` counts where the database has no clock of its own; ``operations``: the open ones, where they are known.
-    Raises ``StoreError`` when the database does not answer.
+    ``now`` counts where the database has no clock of its own. Raises ``StoreError``.
     """
     now = store.server_time() or now
     kept: dict[str, Any] = store.get_value(STATUS) or {}

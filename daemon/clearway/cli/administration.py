@@ -61,7 +61,7 @@ def init(
         if file is not None and file.exists() and not replace:
             raise ClearwayError(f"{file} exists; --replace writes over it")
         site = Site(str(conf) if conf else None).read()
-        known = {each.name for each in site.partitions} | {each.name for each in site.qos or ()}
+        known = {each.name for each in site.partitions} | set(site.qos or ())
         if urgent and urgent not in known:
             raise ClearwayError(f"Slurm has no partition and no QoS {urgent}; it has {', '.join(sorted(known))}")
         mib_s = bandwidth_mib_s(measure) if measure else None
@@ -290,15 +290,8 @@ def _faulty(found: list[Finding]) -> bool:
 
 def _document(config: Path, case: Case) -> list[Finding]:
     found = list(examine(case))
-    render.print_json(
-        {
-            "version": __version__,
-            "config": str(config),
-            "user": case.user,
-            "good": not _faulty(found),
-            "findings": [asdict(each) for each in found],
-        }
-    )
+    about = {"version": __version__, "config": str(config), "user": case.user, "good": not _faulty(found)}
+    render.print_json(about | {"findings": [asdict(each) for each in found]})
     return found
 
 

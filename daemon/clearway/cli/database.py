@@ -1,7 +1,4 @@
-"""What the commands read and ask on a machine that reaches the database, in the form of the REST API.
-
-What the daemon would decide is found out on a fresh snapshot; nothing is done.
-"""
+"""What the commands read and ask on a machine that reaches the database, in the form of the REST API."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -140,7 +137,6 @@ class Database:
         return views.what_if_view(asker.now(), plan_drain(order, context, open_planner(self.config)))
 
     def rolling_what_if(self, wish: DrainRequest) -> schemas.RollingWhatIf:
-        """The batches, if the cluster stayed as it is."""
         order, context = self._order(wish)
         planner = open_planner(self.config)
         found = preview(order, wish.rolling or 1, context.snapshot, lambda each: plan_drain(each, context, planner))
@@ -157,7 +153,6 @@ class Database:
         return wish.order(chosen_nodes(wish.nodes, context.snapshot), asker.actor()), context
 
     def _informed(self) -> PlanningContext:
-        """A fresh look at the cluster, with what the daemon knows."""
         fresh = _fresh(self.config)
         return replace(
             fresh,

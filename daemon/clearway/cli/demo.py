@@ -1,7 +1,4 @@
-"""``clearway simulate-cluster``: the daemon at work on a simulated Theta, step by step.
-
-Only the cluster and its clock are simulated. A second terminal talks to it by a file that exports a token.
-"""
+"""``clearway simulate-cluster``: the daemon at work on a simulated cluster (Theta) and clock, step by step."""
 
 import json
 import shlex
@@ -60,12 +57,8 @@ class DemoFiles:
         document["api"]["port"] = urlsplit(address).port  # 0 took any free one
         config.write_text(toml(document))
         # Over REST the daemon's own clock counts: it stands still while a plan waits for approval.
-        exports = {
-            "CLEARWAY_CONFIG": str(config),
-            "CLEARWAY_URL": address,
-            "CLEARWAY_TOKEN": self._token,
-            "API": f"{address}/api/v1",
-        }
+        exports = {"CLEARWAY_CONFIG": str(config), "CLEARWAY_URL": address, "CLEARWAY_TOKEN": self._token}
+        exports["API"] = f"{address}/api/v1"
         lines = [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
         programs = Path(sys.executable).parent
         if (programs / "clearway").exists():  # this one, wherever another is installed

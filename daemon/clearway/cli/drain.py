@@ -165,7 +165,6 @@ def _emptied(asked: options.Source, request: RequestView) -> Ended | None:
 
 
 def _arrived(asked: options.Source, request: RequestView) -> Ended | None:
-    """When the jobs have arrived, or it has ended without."""
     e = asked.eviction(request.eviction_id or 0)
     return (e, e.state is EvictionState.COMPLETED) if e.state.terminal else None
 

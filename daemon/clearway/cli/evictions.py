@@ -11,18 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from clearway.api.schemas import (
-    ChosenPointView,
-    CurveView,
-    DrainView,
-    EvictionSummary,
-    EvictionView,
-    StepView,
-    VerdictList,
-    VerdictView,
-    WhatIfView,
-    WholePlanView,
-)
+from clearway.api import schemas as s
 from clearway.cli import options, render
 from clearway.model.durations import format_duration
 from clearway.model.errors import ClearwayError
@@ -75,7 +64,7 @@ def show_eviction(eviction_id: options.EvictionId, watch: options.WatchOption = 
 def verdicts(eviction_id: options.EvictionId, look: options.Look = options.LOOKING) -> None:
     """Why each running job leaves or stays."""
     look.show(
-        lambda asked: VerdictList(items=asked.verdicts(eviction_id), next_offset=None),
+        lambda asked: s.VerdictList(items=asked.verdicts(eviction_id), next_offset=None),
         lambda found: verdict_table(found.items, {}),
     )
 
@@ -112,7 +101,7 @@ def approve(
 def _follow(eviction_id: int, site: options.Site) -> None:
     """Tell what has become of an approval: the next cycle may still find that the plan does not fit any more."""
 
-    def begun() -> EvictionView | None:
+    def begun() -> s.EvictionView | None:
         found = asked.eviction(eviction_id)
         return None if found.state in (_WAITING, EvictionState.PLACING) else found
 
@@ -137,7 +126,7 @@ def cancel(eviction_id: options.EvictionId, *, site: options.Site) -> None:
     options.ask(RequestKind.CANCEL, site, eviction_id)
 
 
-def summaries(found: Sequence[EvictionSummary], output: str, title: str = "") -> Table:
+def summaries(found: Sequence[s.EvictionSummary], output: str, title: str = "") -> Table:
     columns: render.Columns = {
         ">no.": lambda e: e.eviction_id,
         "state": lambda e: e.state.value,
@@ -155,7 +144,7 @@ def summaries(found: Sequence[EvictionSummary], output: str, title: str = "") ->
     return render.listing(found, columns, title)
 
 
-def _goal(e: EvictionSummary) -> str:
+def _goal(e: s.EvictionSummary) -> str:
     if e.promise is not None:
         return f"promise {render.minute(e.promise.at)}"
     if e.drain is None:
@@ -170,7 +159,7 @@ def of_tasks(tasks: int) -> str:
     return f" ({tasks} tasks)" if tasks > 1 else ""
 
 
-def purpose(e: EvictionSummary) -> str:
+def purpose(e: s.EvictionSummary) -> str:
     """What it is for, after its number in a sentence."""
     if e.promise is not None:
         return f"for nodes promised from {render.when(e.promise.at)} on, asked for by {e.promise.actor}"
@@ -181,11 +170,11 @@ def purpose(e: EvictionSummary) -> str:
     return f"to drain {e.drain.nodes} for {e.drain.actor}"
 
 
-def eviction(e: EvictionView, verdicts: Sequence[VerdictView], steps: Sequence[StepView], output: str) -> None:
+def eviction(e: s.EvictionView, verdicts: Sequence[s.VerdictView], steps: Sequence[s.StepView], output: str) -> None:
     render.console(output).print(render.page(_told(e, verdicts, steps)))
 
 
-def _told(e: EvictionView, verdicts: Sequence[VerdictView], steps: Sequence[StepView]) -> Iterator[RenderableType]:
+def _told(e: s.EvictionView, why: Sequence[s.VerdictView], steps: Sequence[s.StepView]) -> Iterator[RenderableType]:
     plan = e.plan
     yield f"Eviction {e.eviction_id} {purpose(e)}: {e.state.value}. {e.outcome}".rstrip()
     if e.replaced_by is not None:
@@ -208,21 +197,21 @@ def _told(e: EvictionView, verdicts: Sequence[VerdictView], steps: Sequence[Step
     }
     names = {p.job_id: p.display_id for p in e.preemptions}
     yield from ("", render.listing(e.preemptions, columns), "", curve_table(plan.curve, plan.chosen))
-    yield from ("", verdict_table(verdicts, names), "", journal(steps))
+    yield from ("", verdict_table(why, names), "", journal(steps))
 
 
-def journal(steps: Sequence[StepView]) -> Table:
+def journal(steps: Sequence[s.StepView]) -> Table:
     columns: render.Columns = {
-        "at": lambda s: render.when(s.intended_at),
-        "job": lambda s: s.job_id or "",
-        "step": lambda s: s.kind,
-        "result": lambda s: s.result or "unknown",
-        "detail": lambda s: s.detail,
+        "at": lambda step: render.when(step.intended_at),
+        "job": lambda step: step.job_id or "",
+        "step": lambda step: step.kind,
+        "result": lambda step: step.result or "unknown",
+        "detail": lambda step: step.detail,
     }
     return render.listing(steps, columns, title="What was done")
 
 
-def curve_table(curve: CurveView, chosen: ChosenPointView | None) -> Table:
+def curve_table(curve: s.CurveView, chosen: s.ChosenPointView | None) -> Table:
     """The trade-off: one bar for every delay at which the answer changes; returns where any costs something."""
     back = (">return node-hours",) if any(point.return_node_s for point in curve.points) else ()
     made = render.table(">may wait", ">lost node-hours", *back, "", title="Trade-off: delay against lost work")
@@ -246,7 +235,7 @@ def curve_table(curve: CurveView, chosen: ChosenPointView | None) -> Table:
     return made
 
 
-def verdict_table(verdicts: Sequence[VerdictView], names: Mapping[str, str]) -> Table:
+def verdict_table(verdicts: Sequence[s.VerdictView], names: Mapping[str, str]) -> Table:
     """Of exempt jobs the first ones."""
     made = render.table("job", "", "why", title="Every job, with the reason")
     style = {Choice.CHOSEN: "bold yellow", Choice.SPARED: "green", Choice.EXEMPT: "dim"}
@@ -262,11 +251,11 @@ def verdict_table(verdicts: Sequence[VerdictView], names: Mapping[str, str]) -> 
     return made
 
 
-def what_if(found: WhatIfView, output: str) -> None:
+def what_if(found: s.WhatIfView, output: str) -> None:
     render.answer(found, output, lambda: render.page(_would_be(found)))
 
 
-def _would_be(found: WhatIfView) -> Iterator[RenderableType]:
+def _would_be(found: s.WhatIfView) -> Iterator[RenderableType]:
     plan = found.plan
     if plan is None:
         yield f"Not possible: {found.why}."
@@ -276,12 +265,12 @@ def _would_be(found: WhatIfView) -> Iterator[RenderableType]:
         yield from (f"It would wait for an operator's approval: {found.budget}.", "")
     if found.curve is not None:
         yield from (curve_table(found.curve, plan.chosen if plan else None), "")
-    reasons: tuple[VerdictView, ...] = plan.verdicts if plan else found.verdicts
+    reasons: tuple[s.VerdictView, ...] = plan.verdicts if plan else found.verdicts
     if reasons:
         yield verdict_table(reasons, {each.job_id: each.display_id for each in plan.chosen.actions} if plan else {})
 
 
-def _headline(drain: DrainView, plan: WholePlanView) -> str:
+def _headline(drain: s.DrainView, plan: s.WholePlanView) -> str:
     jobs, nodes = plan.chosen.preemptees, short(expand(drain.nodes))
     if drain.move is not None:
         move = drain.move

@@ -101,7 +101,6 @@ def _show_dry_run(config: Config, answer: Plan | NoPlan, output: str, *, explain
 
 
 def tables(plan: PlanView, explanation: ExplanationView, names: Mapping[str, str]) -> Group:
-    """Every question with its answers, the most frequent question first."""
     return page(_answers(plan, explanation, names))
 
 

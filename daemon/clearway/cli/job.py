@@ -127,7 +127,6 @@ def _goal(each: JobOperationView) -> str:
 
 
 def _details(each: JobOperationView) -> list[str]:
-    """What happened to the job, and why it and not another."""
     sentences = []
     if each.preemption is not None:
         sentences += _happened(each.preemption)
@@ -212,7 +211,6 @@ def _foreseen(answer: WhatIfView, passed_over: list[str], partition: str | None)
 
 
 def _start(plan: WholePlanView, budget: str) -> Iterator[RenderableType]:
-    """Where and when the job would start, and which jobs would leave for it."""
     leave = render.counted(sum(1 for each in plan.chosen.actions if each.action is not Action.END), "job")
     yield (
         f"It would start on {plan.placement_nodes} at about {render.when(plan.predicted_nodes_free_at)}: {leave} "

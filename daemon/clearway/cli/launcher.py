@@ -63,7 +63,6 @@ def install(folder: Path, drivers: Path = DRIVERS) -> tuple[Path, ...]:
 
 
 def install_files(folder: Path, package: Path = PACKAGE) -> tuple[Path, ...]:
-    """Likewise what an administrator installs beside the program."""
     wanted = {file: folder / place for file, place in _site_files(package)}
     return _copied(wanted, 0o644, f"cannot copy the files to {folder}")
 

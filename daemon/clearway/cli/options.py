@@ -92,8 +92,6 @@ class Look:
         return Site(config=self.config, api=self.api)
 
     def show(self, wanted: Callable[[Source], M], told: Callable[[M], RenderableType], *, watch: bool = False) -> None:
-        """What is wanted, as REST answers it for programs, and as it is told to people."""
-
         def shown() -> None:
             with source(self.site) as asked:
                 found = wanted(asked)
@@ -122,8 +120,6 @@ class ByUse(TyperGroup):
 
 
 class CommandGroup(typer.Typer):
-    """Commands that may take records of options."""
-
     def __init__(self, about: str, cls: type[TyperGroup] = ByUse, **more: Any) -> None:
         named = {"help_option_names": ["-h", "--help"]}
         super().__init__(

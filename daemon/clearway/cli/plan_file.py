@@ -1,14 +1,12 @@
 """``clearway plan --problem FILE``: an eviction problem from a JSON file, its trade-off curve as JSON or a table.
 
-Needs neither Slurm nor a database. The file is read strictly: what is not exactly as docs/howto/problem-files.md says
-is refused with one line on standard error that names the field, and exit status 2. ``problem.schema.json`` beside
-this module is the same as a JSON schema; it is made from ``problem_fields``.
+Needs neither Slurm nor a database. What is not exactly as docs/howto/problem-files.md says is refused with one line on
+standard error that names the field, and exit status 2.
 """
 
 import json
 import sys
 from collections.abc import Collection
-from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +21,10 @@ from clearway.config import plugins
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, ProblemFileError
 from clearway.model.plan import Curve
-from clearway.model.problem import Action, Amounts, Candidate, EvictionProblem, NodeResources
+from clearway.model.problem import Amounts, Candidate, EvictionProblem, NodeResources
 from clearway.planning.base import Planner
 
 LARGEST_FILE_BYTES = 64 * 2**20
-MOST_STEPS = 100_000
 _OF_A_POINT = ("max_delay_s", "feasible", "lost_work_node_s", "checkpoint_s", "nodes_freed")
 
 
@@ -41,10 +38,7 @@ def read_problem(path: Path) -> EvictionProblem:
     if len(raw) > LARGEST_FILE_BYTES:
         raise ProblemFileError(f"{path}: larger than {LARGEST_FILE_BYTES // 2**20} MiB")
     try:
-        parsed = _parse(raw)
-        if isinstance(parsed, dict):
-            demand(not {"nodes_needed", "needs"}.isdisjoint(parsed), "nodes_needed", "is missing")
-        return _problem(problem_fields.ProblemFields.model_validate(parsed))
+        return _problem(problem_fields.ProblemFields.model_validate(_parse(raw)))
     except ValidationError as error:
         raise ProblemFileError(f"{path}: {problem_fields.explain(error.errors(include_url=False)[0])}") from error
     except BadProblemError as error:
@@ -52,15 +46,6 @@ def read_problem(path: Path) -> EvictionProblem:
 
 
 def _problem(fields: problem_fields.ProblemFields) -> EvictionProblem:
-    too_many = f"must be at most {MOST_STEPS} times step_s ({fields.step_s}), not {fields.max_delay_s}"
-    demand(fields.max_delay_s // fields.step_s <= MOST_STEPS, "max_delay_s", too_many)
-    given = fields.model_fields_set
-    if fields.needs is None:
-        demand("needs" not in given, "needs", "must be an object, not null")
-        demand("nodes" not in given, "needs", "is missing, and nodes is given")
-    else:
-        demand("nodes_needed" not in given, "nodes_needed", "must not be given beside needs")
-        demand("nodes" in given, "nodes", "is missing")
     nodes = {name: _node(f"nodes.{key(name)}", name, node) for name, node in fields.nodes.items()}
     if fields.needs is not None:
         _certain_nodes(fields.needs, nodes)
@@ -71,14 +56,9 @@ def _problem(fields: problem_fields.ProblemFields) -> EvictionProblem:
         twice = f"{shown(candidate.job_id)} is already the job_id of candidates[{first}]"
         demand(first == index, f"{place}.job_id", twice)
         candidates.append(_candidate(place, candidate, nodes, typed=fields.needs is not None))
-    return EvictionProblem(
-        nodes_needed=fields.needs.nodes if fields.needs else fields.nodes_needed,
-        max_delay_s=fields.max_delay_s,
-        step_s=fields.step_s,
-        candidates=tuple(candidates),
-        needs=fields.needs.needs() if fields.needs else None,
-        nodes=tuple(nodes.values()),
-    )
+    needed, needs = (fields.needs.nodes, fields.needs.needs()) if fields.needs else (fields.nodes_needed, None)
+    told = tuple(candidates)
+    return EvictionProblem(needed, fields.max_delay_s, fields.step_s, told, needs=needs, nodes=tuple(nodes.values()))
 
 
 def _certain_nodes(needs: problem_fields.NeedsFields, nodes: Collection[str]) -> None:
@@ -91,7 +71,6 @@ def _certain_nodes(needs: problem_fields.NeedsFields, nodes: Collection[str]) ->
 
 
 def _node(place: str, name: str, fields: problem_fields.NodeFields) -> NodeResources:
-    _one_way_of_gpus(place, fields)
     has = fields.amounts()
     held = _on_node(f"{place}.held", fields.held, has, name)
     return NodeResources(name, has, held, tuple(fields.features), tuple(fields.partitions), fields.switch or "")
@@ -100,17 +79,12 @@ def _node(place: str, name: str, fields: problem_fields.NodeFields) -> NodeResou
 def _candidate(
     place: str, fields: problem_fields.CandidateFields, nodes: dict[str, NodeResources], *, typed: bool
 ) -> Candidate:
+    """A candidate counts its nodes, or names them; where nodes are listed, it names them."""
     given = fields.model_fields_set
-    _one_way_of_nodes(place, given, typed=typed)
-    for field in problem_fields.COSTS:
-        one_way = (field in given) is not ("options" in given)
-        demand(one_way, f"{place}.{field}", "must not be given beside options" if field in given else "is missing")
-    for index, option in enumerate(fields.options):
-        _option(f"{place}.options[{index}]", option)
+    demand(bool({"nodes", "node_names"} & given), f"{place}.{'node_names' if typed else 'nodes'}", "is missing")
+    demand(not (typed and "nodes" in given), f"{place}.nodes", "must be named in node_names, as needs is given")
     for_the_rules = fields.model_dump(include={"preempt_priority", "ran_s", "remaining_s", "waited_s"})
     if "nodes" in given:
-        for field in ("holds", "holds_by_node"):
-            demand(field not in given, f"{place}.{field}", "must not be given without node_names")
         return Candidate(fields.job_id, fields.nodes, fields.ways(), **for_the_rules)
     for index, name in enumerate(fields.node_names):
         at = f"{place}.node_names[{index}]"
@@ -120,45 +94,25 @@ def _candidate(
     return Candidate(fields.job_id, len(names), fields.ways(), names, holds, **for_the_rules)
 
 
-def _one_way_of_nodes(place: str, given: AbstractSet[str], *, typed: bool) -> None:
-    """A candidate counts its nodes, or names them; where nodes are listed, it names them."""
-    wanted = "node_names" if typed else "nodes"
-    demand(bool({"nodes", "node_names"} & given), f"{place}.{wanted}", "is missing")
-    demand(not {"nodes", "node_names"} <= given, f"{place}.nodes", "must not be given beside node_names")
-    demand(not (typed and "nodes" in given), f"{place}.nodes", "must be named in node_names, as needs is given")
-
-
-def _option(place: str, option: problem_fields.OptionFields) -> None:
-    shared = option.file_system_s or 0
-    wrong = f"must be at most checkpoint_s ({option.checkpoint_s}), not {shared}"
-    demand(shared <= option.checkpoint_s, f"{place}.file_system_s", wrong)
-    free = not option.lost_work_node_s and not option.checkpoint_s
-    cost = "lost_work_node_s" if option.lost_work_node_s else "checkpoint_s"
-    demand(option.action is not Action.END or free, f"{place}.{cost}", "must be 0 for end")
-
-
 def _holds(
     place: str, fields: problem_fields.CandidateFields, nodes: dict[str, NodeResources], *, typed: bool
 ) -> tuple[Amounts, ...]:
-    given = {"holds", "holds_by_node"} & fields.model_fields_set
-    if not given:
+    field = next(iter({"holds", "holds_by_node"} & fields.model_fields_set), None)
+    if field is None:
         return ()
-    field = min(given)
     demand(typed, f"{place}.{field}", "must not be given without needs")
-    demand(len(given) == 1, f"{place}.holds_by_node", "must not be given beside holds")
-    by_node = fields.holds_by_node if field == "holds_by_node" else dict.fromkeys(fields.node_names, fields.holds)
-    at = {name: f"{place}.{field}" + (f".{key(name)}" if field == "holds_by_node" else "") for name in by_node}
+    if field == "holds":
+        return tuple(_on_node(f"{place}.holds", fields.holds, nodes[name].has, name) for name in fields.node_names)
+    at = {name: f"{place}.{field}.{key(name)}" for name in (*fields.holds_by_node, *fields.node_names)}
     named = set(fields.node_names)
-    for name in by_node:
-        demand(name in named, at[name], "is not among node_names")
-    for name in fields.node_names:
-        demand(name in by_node, f"{place}.{field}.{key(name)}", "is missing")
-    return tuple(_on_node(at[name], by_node[name], nodes[name].has, name) for name in fields.node_names)
+    for name, its_place in at.items():
+        demand(name in named, its_place, "is not among node_names")
+        demand(name in fields.holds_by_node, its_place, "is missing")
+    return tuple(_on_node(at[name], fields.holds_by_node[name], nodes[name].has, name) for name in fields.node_names)
 
 
 def _on_node(place: str, fields: problem_fields.AmountFields, has: Amounts, name: str) -> Amounts:
     """What is held on a node, its GPUs by the node's types; never more than the node has."""
-    _one_way_of_gpus(place, fields)
     types = [gpu_type for gpu_type, _ in has.gpus]
     amounts = fields.amounts()
     if fields.gpus and types != [""]:
@@ -173,10 +127,6 @@ def _on_node(place: str, fields: problem_fields.AmountFields, has: Amounts, name
     for field, held, most in limits:
         demand(held <= most, f"{place}.{field}", f"must be at most what node {shown(name)} has ({most}), not {held}")
     return amounts
-
-
-def _one_way_of_gpus(place: str, fields: problem_fields.AmountFields) -> None:
-    demand(not (fields.gpus and fields.gpus_by_type), f"{place}.gpus", "must not be given beside gpus_by_type")
 
 
 def _parse(raw: bytes) -> object:

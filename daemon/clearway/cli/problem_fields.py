@@ -1,13 +1,15 @@
-"""The fields of a problem file, its JSON schema, and its errors; ``plan_file`` says how the fields fit together."""
+"""The fields of a problem file, and its errors; ``plan_file`` says how the fields fit together.
+
+docs/reference/problem_schema.py says what they mean, and makes the JSON schema beside this module.
+"""
 
 import json
 from collections.abc import Iterable, Sequence
 from functools import partial
 from math import inf
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from clearway.config.fields import SHOWN
@@ -44,11 +46,18 @@ def demand(holds: bool, place: str, wrong: str) -> None:
         raise BadProblemError(f"{place}: {wrong}")
 
 
+def _demand(holds: bool, field: str, wrong: str) -> None:
+    """Of a field beside others of the same object."""
+    if not holds:
+        raise PydanticCustomError("wrong", "wrong", {"field": field, "wrong": wrong})
+
+
 def explain(error: ErrorDetails) -> str:
-    """One pydantic error as ``field: what is wrong``."""
     place = error["loc"]
     field = _path(place)
     match error["type"]:
+        case "wrong":
+            return f"{_path((*place, error['ctx']['field']))}: {error['ctx']['wrong']}"
         case "missing":
             return f"{field}: is missing"
         case "extra_forbidden":
@@ -87,10 +96,10 @@ MOST_CANDIDATES = 20_000  # what ties are settled with takes memory in the squar
 MOST_NODES = 1_000_000
 MOST_NODES_NEEDED = 10**9
 MOST_SECONDS = 10**12
+MOST_STEPS = 100_000
 MOST_LOST_WORK_NODE_S = 10**15
 MOST_OF_A_RESOURCE = 10**12
 MOST_PRIORITY = 2**32 - 1
-SCHEMA_FILE = Path(__file__).with_name("problem.schema.json")
 COSTS = ("lost_work_node_s", "app_checkpoint_s", "sys_checkpoint_s")
 
 
@@ -111,51 +120,25 @@ def _printable(value: str) -> str:
 
 _Seconds = Annotated[int, Field(ge=0, le=MOST_SECONDS)]
 _Amount = Annotated[int, Field(ge=0, le=MOST_OF_A_RESOURCE)]
-# What a schema can say of text that is not printable in every dialect of regular expressions.
-_UNPRINTABLE = "[\\u0000-\\u001f\\u007f-\\u00a0\\u00ad\\u2000-\\u200f\\u2028-\\u202f\\u205f-\\u206f\\u3000\\ufeff]"
-_Text = Annotated[
-    str,
-    Field(min_length=1, max_length=256, json_schema_extra={"not": {"pattern": _UNPRINTABLE}}),
-    AfterValidator(_printable),
-]
-_LostWork = Annotated[
-    int | float,
-    PlainValidator(_number),
-    WithJsonSchema({"type": "number", "minimum": 0, "maximum": MOST_LOST_WORK_NODE_S}),
-]
-_Action = Annotated[Action, Field(strict=False), WithJsonSchema({"type": "string", "enum": [*Action]})]
-
-
-def _not_both(one: str, other: str, *, least: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Not both keys are there, each with a value that ``least`` describes."""
-    return {"not": {"required": [one, other], "properties": least}}
-
-
-def _either(these: tuple[str, ...], those: tuple[str, ...]) -> dict[str, Any]:
-    """All keys of one group are there, and none of the other."""
-    return {
-        "oneOf": [
-            {"required": [*keys], "not": {"anyOf": [{"required": [other]} for other in others]}}
-            for keys, others in ((these, those), (those, these))
-        ]
-    }
+_Count = Annotated[int, Field(ge=1, le=MOST_NODES)]
+_Text = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_printable)]
+_LostWork = Annotated[int | float, PlainValidator(_number)]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-_ONE_WAY_OF_GPUS = _not_both(
-    "gpus", "gpus_by_type", least={"gpus": {"minimum": 1}, "gpus_by_type": {"minProperties": 1}}
-)
-
-
 class AmountFields(_Strict):
-    model_config = ConfigDict(json_schema_extra=_ONE_WAY_OF_GPUS)
-    gpus: _Amount = Field(0, description="GPUs without a type; on a node of one type they are of that type")
-    gpus_by_type: dict[_Text, _Amount] = Field({}, description="GPUs by type, instead of gpus")
+    gpus: _Amount = 0  # without a type; on a node of one type they are of that type
+    gpus_by_type: dict[_Text, _Amount] = {}
     cores: _Amount = 0
     memory_mib: _Amount = 0
+
+    @model_validator(mode="after")
+    def _count_gpus_in_one_way(self) -> Self:
+        _demand(not (self.gpus and self.gpus_by_type), "gpus", "must not be given beside gpus_by_type")
+        return self
 
     def amounts(self) -> Amounts:
         return Amounts(self.cores, self.memory_mib, _gpus(self.gpus, self.gpus_by_type))
@@ -167,91 +150,77 @@ def _gpus(untyped: int, by_type: dict[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 class NodeFields(AmountFields):
-    held: AmountFields = Field(AmountFields(), description="what jobs hold that are no candidates and stay")
+    held: AmountFields = AmountFields()
     features: list[_Text] = []
     partitions: list[_Text] = []
-    switch: _Text | None = Field(None, description="its leaf switch")
+    switch: _Text | None = None
 
 
 class NeedsFields(_Strict):
-    nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
-    gpus_per_node: _Amount = Field(0, description="GPUs of any type")
+    nodes: _Count
+    gpus_per_node: _Amount = 0  # of any type
     gpus_per_node_by_type: dict[_Text, _Amount] = {}
     cores_per_node: _Amount = 0
     memory_mib_per_node: _Amount = 0
     features: list[_Text] = []
     partition: _Text | None = None
-    required_nodes: list[_Text] = Field([], description="these must be among the nodes")
+    required_nodes: list[_Text] = []
     excluded_nodes: list[_Text] = []
-    contiguous: bool = Field(default=False, description="nodes in a row, in the order in which nodes lists them")
-    one_switch: bool = Field(default=False, description="nodes of one switch")
+    contiguous: bool = False
+    one_switch: bool = False
 
     def needs(self) -> Needs:
         gpus = _gpus(0, self.gpus_per_node_by_type) + _gpus(self.gpus_per_node, {})
-        return Needs(
-            per_node=Amounts(self.cores_per_node, self.memory_mib_per_node, gpus),
-            features=tuple(self.features),
-            partition=self.partition or "",
-            required_nodes=tuple(self.required_nodes),
-            excluded_nodes=tuple(self.excluded_nodes),
-            contiguous=self.contiguous,
-            one_switch=self.one_switch,
-        )
+        per_node = Amounts(self.cores_per_node, self.memory_mib_per_node, gpus)
+        alike: dict[str, Any] = self.model_dump(include={"contiguous", "one_switch"})
+        alike |= {field: tuple(getattr(self, field)) for field in ("features", "required_nodes", "excluded_nodes")}
+        return Needs(per_node=per_node, partition=self.partition or "", **alike)
 
 
 class OptionFields(_Strict):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "if": {"required": ["action"], "properties": {"action": {"const": Action.END.value}}},
-            "then": {"properties": {cost: {"const": 0} for cost in ("lost_work_node_s", "checkpoint_s")}},
-        }
-    )
-    action: _Action
+    action: Annotated[Action, Field(strict=False)]
     lost_work_node_s: _LostWork = 0
-    checkpoint_s: _Seconds = Field(
-        0, description="time on the file system, seconds; checkpoints are written one by one"
-    )
-    ready_s: _Seconds = Field(0, description="earliest deadline that can use this option, seconds")
-    file_system_s: _Seconds | None = Field(
-        None,
-        description="time that its data takes with the whole file system, seconds, where checkpoints share it; at most "
-        "checkpoint_s; null: other checkpoints wait for it",
-    )
-    return_node_s: _Seconds = Field(
-        0, description="cost of its return, node-seconds; it counts where lost work is equal"
-    )
+    checkpoint_s: _Seconds = 0
+    ready_s: _Seconds = 0
+    file_system_s: _Seconds | None = None
+    return_node_s: _Seconds = 0
+
+    @model_validator(mode="after")
+    def _can_be(self) -> Self:
+        shared = self.file_system_s or 0
+        wrong = f"must be at most checkpoint_s ({self.checkpoint_s}), not {shared}"
+        _demand(shared <= self.checkpoint_s, "file_system_s", wrong)
+        for cost in ("lost_work_node_s", "checkpoint_s"):
+            _demand(self.action is not Action.END or not getattr(self, cost), cost, "must be 0 for end")
+        return self
 
 
 class CandidateFields(_Strict):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "allOf": [
-                _either(("nodes",), ("node_names",)),
-                _either(("options",), COSTS),
-                _not_both("holds", "holds_by_node", least={}),
-            ],
-            "dependentRequired": {"holds": ["node_names"], "holds_by_node": ["node_names"]},
-        }
-    )
     job_id: _Text
-    nodes: Annotated[int, Field(ge=1, le=MOST_NODES)] = Field(1, description="number of nodes that no other job shares")
-    node_names: Annotated[list[_Text], Field(min_length=1, max_length=MOST_NODES)] = Field(
-        [], validate_default=False, json_schema_extra={"uniqueItems": True}
-    )
-    holds: AmountFields = Field(AmountFields(), description="what it holds on each of its nodes; default: whole nodes")
-    holds_by_node: dict[_Text, AmountFields] = Field({}, description="by node, where it differs")
+    nodes: _Count = 1  # that no other job shares
+    node_names: Annotated[list[_Text], Field(min_length=1, max_length=MOST_NODES)] = Field([], validate_default=False)
+    holds: AmountFields = AmountFields()  # on each of its nodes
+    holds_by_node: dict[_Text, AmountFields] = {}
     options: Annotated[list[OptionFields], Field(min_length=1)] = Field([], validate_default=False)
-    lost_work_node_s: _LostWork = Field(0, description="when it is requeued without a checkpoint, node-seconds")
+    lost_work_node_s: _LostWork = 0
     app_checkpoint_s: _Seconds | None = None
     sys_checkpoint_s: _Seconds | None = None
-    preempt_priority: Annotated[int, Field(ge=0, le=MOST_PRIORITY)] = Field(
-        0, description="of its QoS or its partition's tier; slurm-default takes the lowest first"
-    )
-    ran_s: _Seconds = Field(0, description="time since its start, seconds; some rules look at it")
-    remaining_s: _Seconds | None = Field(
-        None, description="time until its time limit, seconds; null: none, or not known"
-    )
-    waited_s: _Seconds = Field(0, description="time from its submission to its start, seconds")
+    preempt_priority: Annotated[int, Field(ge=0, le=MOST_PRIORITY)] = 0
+    ran_s: _Seconds = 0
+    remaining_s: _Seconds | None = None
+    waited_s: _Seconds = 0
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        given = self.model_fields_set
+        _demand(not {"nodes", "node_names"} <= given, "nodes", "must not be given beside node_names")
+        _demand(not {"holds", "holds_by_node"} <= given, "holds_by_node", "must not be given beside holds")
+        for field in COSTS:
+            one_way = (field in given) is not ("options" in given)
+            _demand(one_way, field, "must not be given beside options" if field in given else "is missing")
+        for field in ("holds", "holds_by_node"):
+            _demand(not {"nodes", field} <= given, field, "must not be given without node_names")
+        return self
 
     def ways(self) -> tuple[Option, ...]:
         if "options" in self.model_fields_set:
@@ -262,27 +231,21 @@ class CandidateFields(_Strict):
 
 
 class ProblemFields(_Strict):
-    model_config = ConfigDict(
-        title="The problem file of clearway plan --problem",
-        json_schema_extra={
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            **_either(("nodes_needed",), ("needs", "nodes")),
-            "if": {"required": ["needs"]},
-            "then": {"properties": {"candidates": {"items": {"required": ["node_names"]}}}},
-            "else": {"properties": {"candidates": {"items": {"properties": {"holds": False, "holds_by_node": False}}}}},
-        },
-    )
-    nodes_needed: Annotated[int, Field(ge=0, le=MOST_NODES_NEEDED)] = Field(0, description="whole nodes")
-    needs: NeedsFields | None = Field(
-        None, description="what the urgent job needs, instead of nodes_needed", json_schema_extra={"type": "object"}
-    )
-    nodes: dict[_Text, NodeFields] = Field(
-        {}, description="every node that candidates name, and idle ones, in Slurm's order"
-    )
+    nodes_needed: Annotated[int, Field(ge=0, le=MOST_NODES_NEEDED)] = 0
+    needs: NeedsFields | None = None
+    nodes: dict[_Text, NodeFields] = {}
     max_delay_s: _Seconds
     step_s: Annotated[int, Field(ge=1, le=MOST_SECONDS)]
     candidates: Annotated[list[CandidateFields], Field(max_length=MOST_CANDIDATES)]
 
-
-def problem_schema() -> str:
-    return json.dumps(ProblemFields.model_json_schema(), indent=2) + "\n"
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        given, typed = self.model_fields_set, self.needs is not None
+        too_many = f"must be at most {MOST_STEPS} times step_s ({self.step_s}), not {self.max_delay_s}"
+        _demand(self.max_delay_s // self.step_s <= MOST_STEPS, "max_delay_s", too_many)
+        _demand(bool({"nodes_needed", "needs"} & given), "nodes_needed", "is missing")
+        _demand(typed or "needs" not in given, "needs", "must be an object, not null")
+        _demand(typed or "nodes" not in given, "needs", "is missing, and nodes is given")
+        _demand(not typed or "nodes_needed" not in given, "nodes_needed", "must not be given beside needs")
+        _demand(not typed or "nodes" in given, "nodes", "is missing")
+        return self

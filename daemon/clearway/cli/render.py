@@ -1,7 +1,5 @@
-"""What the command line prints: tables for people, JSON for programs.
-
-Names, comments and reasons come from users and from Slurm: they are never read as markup, and no control character of
-theirs reaches the terminal.
+"""What the command line prints: tables for people, JSON for programs. No text is read as markup, and no control
+character that users or Slurm wrote reaches the terminal.
 """
 
 import json

@@ -1,17 +1,15 @@
 """``clearway report``: what Clearway did or would have done for urgent jobs, as a table, JSON or an HTML page.
 
-The page has a picture of each case: how long the urgent job waits by the plan and in fact, its deadline, and the nodes
-of the plan over time: the jobs that leave, and the urgent job. Nodes on which the same happens have one row. The
-templates stand in ``templates/``; all of them extend ``base.html`` and show tables with the macro of ``table.html``.
-What a template is given is escaped.
+The page has a picture of each case: the waits by the plan and in fact, and the nodes of the plan over time. Nodes on
+which the same happens have one row. The templates in ``templates/`` extend ``base.html``; what they are given is
+escaped.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Self
 
 import typer
 
@@ -129,8 +127,7 @@ def templates(*packages: str) -> "Environment":
     return made
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(NamedTuple):
     x: float
     y: int
     width: float
@@ -139,29 +136,23 @@ class Bar:
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     x: float
-    kind: str  # planned or deadline
+    kind: str  # planned, deadline or started
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    title: str
-    about: str
+class Picture(NamedTuple):
     bottom: int  # of the bars
-    height: int
-    nodes: tuple[tuple[int, str], ...]  # y and name
-    bars: tuple[Bar, ...]
-    marks: tuple[Mark, ...]
-    ticks: tuple[Mark, ...]
+    nodes: list[tuple[int, str]]  # y and name
+    bars: list[Bar]
+    marks: list[Mark]
+    ticks: list[Mark]
     left_out: int  # nodes
     groups: bool  # whether a row stands for several nodes
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(NamedTuple):
     nodes: list[str]
     jobs: list[ReportJob]  # that leave
     placement: bool  # whether they are for the urgent job
@@ -173,7 +164,6 @@ class _Group:
 
 
 def page(found: ReportView) -> str:
-    sums = found.sums
     acted = [case for case in found.cases if case.acted]
     lost = {off: [c.lost_node_s for c in acted if (c.ending is Ending.CALLED_OFF) is off] for off in (False, True)}
     pictures = [picture(case, found.until) for case in found.cases[:_MOST_PICTURES]]
@@ -183,9 +173,9 @@ def page(found: ReportView) -> str:
         "carried_lost": sum(lost[False]),
         "called_off": len(lost[True]),
         "called_off_lost": sum(lost[True]),
-        "observed": sums.cases - len(acted),
+        "observed": found.sums.cases - len(acted),
         "count": count,
-        "endings": [(told, sums.by_ending.get(ending, 0)) for ending, (told, _) in _ENDINGS.items()],
+        "endings": [(told, found.sums.by_ending.get(ending, 0)) for ending, (told, _) in _ENDINGS.items()],
         "cases": [(case, _row(case), shown) for case, shown in zip_longest(found.cases, pictures)],
         "users": [
             (u.user, u.jobs, node_hours(u.lost_node_s), node_hours(u.would_lose_node_s), u.ended_soon)
@@ -205,18 +195,11 @@ def count(number: int, noun: str) -> str:
 
 
 def _row(case: ReportCase) -> tuple[str, ...]:
-    saved = case.saved_node_s
-    return (
-        case.display_id,
-        case.user,
-        str(case.num_nodes),
-        _ENDINGS[case.ending][1],
-        _minute(case.expected_start),
-        "-" if case.started_at is None else _minute(case.started_at),
-        _sooner(case),
-        _lost(case),
-        "not compared" if saved is None else f"{'-' * (saved < 0)}{node_hours(abs(saved))}",
-    )
+    saved_node_s, by_plan, began = case.saved_node_s, _minute(case.expected_start), case.started_at
+    started = "-" if began is None else _minute(began)
+    saved = "not compared" if saved_node_s is None else f"{'-' * (saved_node_s < 0)}{node_hours(abs(saved_node_s))}"
+    about = case.display_id, case.user, str(case.num_nodes), _ENDINGS[case.ending][1]
+    return *about, by_plan, started, _sooner(case), _lost(case), saved
 
 
 def _clock(at: datetime) -> str:
@@ -227,8 +210,7 @@ def _minute(at: datetime) -> str:
     return at.strftime("%m-%d %H:%M")
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
+class _Axis(NamedTuple):
     first: datetime
     last: datetime
 
@@ -242,9 +224,9 @@ class _Axis:
         return cls(first - span * 0.25, last + span * 0.15)
 
     @property
-    def ticks(self) -> tuple[Mark, ...]:
+    def ticks(self) -> list[Mark]:
         times = [self.first + (self.last - self.first) * share for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
-        return tuple(Mark(self.x(at), "tick", at.strftime("%H:%M:%S")) for at in times)
+        return [Mark(self.x(at), "tick", at.strftime("%H:%M:%S")) for at in times]
 
     def x(self, at: datetime) -> float:
         share = (at - self.first) / (self.last - self.first)
@@ -268,19 +250,11 @@ def picture(case: ReportCase, until: datetime) -> Picture:
         "deadline": (case.deadline, "deadline"),
         "started": (case.started_at, "real start"),
     }
-    marks = tuple(Mark(axis.x(at), kind, label) for kind, (at, label) in times.items() if at is not None)
-    bottom = _TOP + len(places) * _ROW
-    paying = sum(1 for each in case.jobs if each.pays)
-    did = "left" if case.acted else "would have left"
     return Picture(
-        title=f"Nodes of the plan for urgent job {case.display_id}",
-        about=f"{count(paying, 'job')} {did}. Start by the plan {_clock(case.expected_start)}, deadline "
-        f"{_clock(case.deadline)}, real start {'none' if case.started_at is None else _clock(case.started_at)}.",
-        bottom=bottom,
-        height=bottom + 40 + 16 * len(marks),
-        nodes=tuple((place, name) for name, place in places.items()),
-        bars=tuple(bars),
-        marks=marks,
+        bottom=_TOP + len(places) * _ROW,
+        nodes=[(place, name) for name, place in places.items()],
+        bars=bars,
+        marks=[Mark(axis.x(at), kind, label) for kind, (at, label) in times.items() if at is not None],
         ticks=axis.ticks,
         left_out=sum(len(group.nodes) for group in groups[_MOST_ROWS:]),
         groups=any(len(group.nodes) > 1 for group in rows),
@@ -311,7 +285,6 @@ def _waits(case: ReportCase, y: int, axis: _Axis, waited: datetime, started: dat
 
 
 def _happens(case: ReportCase, group: _Group, y: int, axis: _Axis) -> list[Bar]:
-    """On these nodes: jobs leave, and the urgent job runs."""
     found = []
     for job in group.jobs:
         left = "still there" if job.left_at is None else f"left {_clock(job.left_at)}"

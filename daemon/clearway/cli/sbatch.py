@@ -8,9 +8,9 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 from clearway.model.errors import RequestError
 from clearway.slurm.parse.fields import FieldError
@@ -37,8 +37,7 @@ MATTERS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(NamedTuple):
     """One option, where it stands, and its value; None: it has none."""
 
     where: str
@@ -106,7 +105,6 @@ def _options(words: list[str], where: str) -> Iterator[Given]:
 
 
 def _body(known: Mapping[str, Any]) -> dict[str, Any]:
-    """By the names of the REST question."""
     nodes, tasks = _size(known)
     body = {name: known[name] for name in _PASSED_ON if name in known} | {"tasks": tasks}
     if nodes is not None:
@@ -188,11 +186,8 @@ def _partition(value: str) -> str:
     return _name(value)
 
 
-def _refused(why: str) -> tuple[str, Callable[[str], Any]]:
-    def refuse(_: str) -> None:
-        raise ValueError(why)
-
-    return "", refuse
+def _refuse(why: str, _: str) -> NoReturn:
+    raise ValueError(why)
 
 
 # Of every option that is looked at: the name of what it asks for, and how its value is read.
@@ -215,10 +210,10 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "job-name": ("job_name", _name),
     "comment": ("comment", str),
     "exclusive": ("exclusive", lambda value: not value),  # =user and =mcs share nodes
-    "licenses": _refused("it is not known whether enough licenses become free: the job is left to Slurm"),
-    "reservation": _refused("the placement is a reservation too: the job is left to Slurm"),
-    "dependency": _refused(_WAITS),
-    "begin": _refused(_WAITS),
-    "hold": _refused(_WAITS),
-    "array": _refused(f"an array of tasks: {_PLANNED_SINGLY}"),
+    "licenses": ("", partial(_refuse, "it is not known whether enough licenses become free: the job is left to Slurm")),
+    "reservation": ("", partial(_refuse, "the placement is a reservation too: the job is left to Slurm")),
+    "dependency": ("", partial(_refuse, _WAITS)),
+    "begin": ("", partial(_refuse, _WAITS)),
+    "hold": ("", partial(_refuse, _WAITS)),
+    "array": ("", partial(_refuse, f"an array of tasks: {_PLANNED_SINGLY}")),
 }

@@ -98,7 +98,6 @@ def _from_history(rest: str, config: Path) -> list[float]:
 
 
 def _asked(kind: str, rest: str, optional: str = "") -> dict[str, str]:
-    """``user=U,name=N``, and the optional key."""
     pairs = [part.partition("=") for part in rest.split(",")]
     found = {key.strip(): value for key, _, value in pairs}
     wanted = {"user", "name"}

@@ -1,7 +1,4 @@
-"""``clearway walltime submit`` and ``status``: a plan carried out as one Slurm job, and the state of such jobs.
-
-It needs Slurm and the launcher on the nodes, which writes to the chain's folder, and no daemon.
-"""
+"""``clearway walltime submit`` and ``status``: a plan carried out as one Slurm job, without the daemon."""
 
 import getpass
 import os
@@ -114,7 +111,6 @@ def _check_arguments(sbatch: Sequence[str]) -> None:
 
 
 def _files(sbatch: Sequence[str]) -> list[Path]:
-    """The script, and every other argument that is a file."""
     return [path for path in (Path(each) for each in sbatch if not each.startswith("-")) if path.is_file()]
 
 

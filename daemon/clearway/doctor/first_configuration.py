@@ -44,7 +44,7 @@ def _head(site: SiteFacts, state: str) -> str:
     return f"""\
 # Clearway on {_word(site.setting("ClusterName"))}: Slurm {_word(site.version)}, {accounting} slurmdbd.
 # Nodes: {"; ".join(nodes) or "none"}.
-# Partitions: {_names(p.name for p in site.partitions)}. QoS: {_names(q.name for q in site.qos or ())}.
+# Partitions: {_names(p.name for p in site.partitions)}. QoS: {_names(site.qos or ())}.
 # Every key is in docs/reference/configuration.md. Next: clearway check-config FILE, clearway doctor.
 
 [daemon]
@@ -76,7 +76,7 @@ max_delay = "10m"
 
 def _chosen(site: SiteFacts, urgent: str) -> tuple[str, str]:
     """The kind ("partition" or "qos") and name of what is urgent; two empty texts where nothing looks like that."""
-    named = [("partition", each.name) for each in site.partitions] + [("qos", each.name) for each in site.qos or ()]
+    named = [("partition", each.name) for each in site.partitions] + [("qos", name) for name in site.qos or ()]
     if urgent:
         return ("partition" if ("partition", urgent) in named else "qos"), urgent
     found = [each for each in named if _URGENT.search(each[1])][:1] or _in_top_tier(site)

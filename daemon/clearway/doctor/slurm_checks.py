@@ -109,7 +109,7 @@ def names(case: Case) -> Iterator[Result]:
     config, site = case.config, case.site
     unknown = _unknown(config, "partition", _PARTITION_KEYS, {each.name for each in site.partitions})
     if site.qos is not None or not site.accounting:
-        unknown += _unknown(config, "QoS", _QOS_KEYS, {each.name for each in site.qos or ()})
+        unknown += _unknown(config, "QoS", _QOS_KEYS, set(site.qos or ()))
     yield from unknown
     if not config.preemptors:
         yield fault("no [[preemptors]] rule: no job will ever be urgent", "clearway init writes a first rule")

@@ -34,7 +34,7 @@ def satisfied(constraint: str, features: frozenset[str]) -> bool:
     """Whether a node with these features satisfies a constraint that ``alternatives`` gave."""
     if not constraint:
         return True
-    return all(_Reader(constraint, features, closer=closer).read() for closer in (False, True))
+    return all(_Reader(constraint, features).read())
 
 
 def _apart(inside: str) -> list[str]:
@@ -54,44 +54,38 @@ def _readable(constraint: str) -> bool:
     if not constraint:
         return True
     try:
-        _Reader(constraint, frozenset(), closer=False).read()
+        _Reader(constraint, frozenset()).read()
     except ValueError:
         return False
     return True
 
 
 class _Reader:
-    """One reading of a constraint; ``closer``: & binds closer than |. Raises ValueError for what cannot be read."""
+    """Both readings of a constraint: from left to right, and with & closer than |. ValueError: it cannot be read."""
 
-    def __init__(self, constraint: str, features: frozenset[str], *, closer: bool) -> None:
+    def __init__(self, constraint: str, features: frozenset[str]) -> None:
         if len(constraint) > _LONGEST or "".join(_TOKEN.findall(constraint)) != constraint:
             raise ValueError(constraint)
-        self._tokens: Iterator[str] = iter([*_TOKEN.findall(constraint), ""])
-        self._next = next(self._tokens)
-        self._features, self._closer = features, closer
+        self._tokens: Iterator[str] = iter(_TOKEN.findall(constraint))
+        self._next, self._features = next(self._tokens, ""), features
 
-    def read(self) -> bool:
+    def read(self) -> tuple[bool, bool]:
         found = self._expression(0)
         if self._next:
             raise ValueError(self._next)
         return found
 
-    def _expression(self, depth: int) -> bool:
-        """A sum of products where & binds closer; else each operator in turn."""
-        before, found = False, self._operand(depth)
+    def _expression(self, depth: int) -> tuple[bool, bool]:
+        before, (in_turn, product) = False, self._operand(depth)
         while self._next in ("&", "|"):
-            operator = self._take()
+            operator, right = self._take(), self._operand(depth)
             if operator == "&":
-                right = self._operand(depth)
-                found = found and right
-            elif self._closer:
-                before, found = before or found, self._operand(depth)
+                in_turn, product = in_turn and right[0], product and right[1]
             else:
-                right = self._operand(depth)
-                found = found or right
-        return before or found
+                in_turn, before, product = in_turn or right[0], before or product, right[1]
+        return in_turn, before or product
 
-    def _operand(self, depth: int) -> bool:
+    def _operand(self, depth: int) -> tuple[bool, bool]:
         taken = self._take()
         if taken.startswith("(") and depth < _DEEPEST:
             found = self._expression(depth + 1)
@@ -100,7 +94,7 @@ class _Reader:
             return found
         if not taken or taken in "&|()":
             raise ValueError(taken)
-        return taken in self._features
+        return (taken in self._features,) * 2
 
     def _take(self) -> str:
         token, self._next = self._next, next(self._tokens, "")

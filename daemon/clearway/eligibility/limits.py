@@ -11,12 +11,12 @@ and measurements on 22.05.8 (docs/explanation/limits.md).
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
-from clearway.eligibility.partitions import partition_holds_back
+from clearway.eligibility.partitions import accounts_above, partition_holds_back
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.limits import Association, Cap, Caps, LimitKind, Limits, Qos
 
@@ -269,20 +269,13 @@ def _scopes_above(job: Job, chain: Sequence[Association], limits: Limits) -> Ite
     )
     for account in accounts:
         group = {key: cap for key, cap in account.caps.items() if key[0].value.startswith("Grp")}
-        below = _below(account.account, limits.parents)
-        yield _Scope(f"account {account.account}", group, {LimitKind.GROUP: below}, account.run_minutes)
+        below = {name for name in limits.parents if account.account in accounts_above(name, limits)}
+        counts = partial(_is_of, below | {account.account})
+        yield _Scope(f"account {account.account}", group, {LimitKind.GROUP: counts}, account.run_minutes)
 
 
-def _below(name: str, parents: Mapping[str, str]) -> Callable[[Job], bool]:
-    def counts(other: Job) -> bool:
-        account = other.account
-        for _ in range(_HIGHEST_LEVEL):
-            if account in (name, ""):
-                break
-            account = parents.get(account, "")
-        return account == name
-
-    return counts
+def _is_of(accounts: Collection[str], job: Job) -> bool:
+    return job.account in accounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,13 +166,9 @@ def _gpus_asked(node: Node, jobs: Iterable[Job]) -> dict[str, Gpus] | None:
         return None
     used = dict(node.alloc_gpus or ())
     all_used = tuple(each for each in node.gpus if each[0] in used)
-    asked: dict[str, Gpus] = {}
-    for job in jobs:
-        gpus = all_used if job.exclusive else job.gpus
-        if gpus is None:
-            return None
-        asked[job.job_id] = gpus
-    return asked
+    asked = {job.job_id: all_used if job.exclusive else job.gpus for job in jobs}
+    known = {job_id: gpus for job_id, gpus in asked.items() if gpus is not None}
+    return known if len(known) == len(asked) else None
 
 
 def _by_type(gpus: Iterable[tuple[str, int]]) -> Gpus:

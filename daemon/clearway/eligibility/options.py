@@ -137,21 +137,21 @@ def saving(job: Job, context: PlanningContext) -> Saving:
     )
 
 
+_BEGAN = {
+    Restart.OK: "This run was restarted from the newest checkpoint, and has computed since.",
+    Restart.FALLBACK: "This run was restarted from an older checkpoint: what was computed after that is lost.",
+    Restart.SCRATCH: "No checkpoint could be used: this run began anew, and what was computed before it is lost.",
+    None: "The job was started again; whether its program computes is not known yet.",
+}
+
+
 def _began(job: Job, claims: Claims | None) -> str:
     """Only the run itself can say whether it computes: it says so once its launcher has seen it."""
     if claims is None or claims.checkpoint is None or job.restart_count == 0 or job.state is not JobState.RUNNING:
         return ""
-    match claims.restart:
-        case Restart.OK:
-            return "This run was restarted from the newest checkpoint, and has computed since."
-        case Restart.FALLBACK:
-            return "This run was restarted from an older checkpoint: what was computed after that is lost."
-        case Restart.SCRATCH:
-            return "No checkpoint could be used: this run began anew, and what was computed before it is lost."
-        case None if claims.checkpointer != "application":
-            return "The job was started again; whether its program computes is not known yet."
-        case None:
-            return ""
+    if claims.restart is None and claims.checkpointer == "application":
+        return ""
+    return _BEGAN[claims.restart]
 
 
 def _advice(job: Job, way: SavingWay, *, possible: bool, why_not: str, expected_s: float | None, error: str) -> str:
@@ -191,13 +191,9 @@ def if_urgent(job: Job, context: PlanningContext) -> IfUrgent | None:
     exempt = exemption(job, Purpose.PREEMPTION, context)
     claims, _ = read_claims(job)
     lost_node_s = lost_work_node_s(job, claims, context.now)
-    ways: tuple[Option, ...] = ()
-    if exempt is None:
-        ways = options_for(job, context, kill=may_kill(job, context), shared=True)
-    code = why = ""
-    if exempt is not None:
-        code, why = exempt
-    elif not ways:
+    ways = () if exempt else options_for(job, context, kill=may_kill(job, context), shared=True)
+    code, why = exempt or ("", "")
+    if not exempt and not ways:
         code, why = "no_option", f"{why_not_saved(job, context)}, and it may not be requeued without a checkpoint"
     waits = claims is not None and claims.checkpoint is CheckpointHow.INTERVAL
     return IfUrgent(

@@ -75,14 +75,14 @@ def _shuts_out(job: Job, partition: Partition, limits: Limits) -> Iterator[str]:
 
 def _admits_account(account: str, partition: Partition, limits: Limits) -> bool:
     """Releases differ in whether an account stands for those below it (``limits.sub_accounts``)."""
-    above = {account, *_above(account, limits)}
+    above = {account, *accounts_above(account, limits)}
     admitted = above if limits.sub_accounts else {account}
     denied = {account} if limits.sub_accounts is False else above
     allowed = partition.allow_accounts is None or not admitted.isdisjoint(partition.allow_accounts)
     return allowed and denied.isdisjoint(partition.deny_accounts)
 
 
-def _above(account: str, limits: Limits) -> Iterator[str]:
+def accounts_above(account: str, limits: Limits) -> Iterator[str]:
     seen = {account}
     while (account := limits.parents.get(account, "")) and account not in seen:
         seen.add(account)

@@ -71,7 +71,10 @@ class Commander:
                 continue
             told = self._act_on_jobs(e, command, some)
             failures |= told
-            silent = _silence(told, len(some))
+            lost = [error for error in told.values() if isinstance(error, SlurmUnavailableError)]
+            late = [error for error in lost if isinstance(error, SlurmTimeoutError)]
+            if found := late or (lost if len(lost) == len(some) else []):
+                silent = f"not given, as before it: {found[0]}"
         return {each.after.job_id: failures.get(each.after.job_id) for each in steps}
 
     def _act(self, e: Operation, command: Command, now: datetime, target: Target) -> None:
@@ -142,13 +145,6 @@ class Commander:
                 return one_by_one(lambda job_id: self._let(command, (job_id,), e), [job.job_id for job in jobs])
             case _:
                 return self._backend.change_jobs(JobChange[command.name], jobs)
-
-
-def _silence(told: Failures, jobs: int) -> str:
-    lost = [error for error in told.values() if isinstance(error, SlurmUnavailableError)]
-    late = [error for error in lost if isinstance(error, SlurmTimeoutError)]
-    found = late or (lost if len(lost) == jobs else [])
-    return f"not given, as before it: {found[0]}" if found else ""
 
 
 def result_of(error: SlurmError | None) -> str:

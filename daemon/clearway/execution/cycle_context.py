@@ -25,9 +25,8 @@ UNDER_WAY = 0.5  # the share of the time that operations under way may use for o
 
 
 class PlanningTime:
-    """How long planning may take in a cycle, and how long it is until a plan is begun; all of it is measured.
-
-    What is under way has up to half of the time for other plans, and comes first; new plans have what is left.
+    """How long planning may take in a cycle, and how long it is until a plan is begun; all of it is measured. What is
+    under way has up to half of the time for other plans, and comes first; new plans have what is left.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -72,7 +71,6 @@ class PlanningTime:
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """What is done meanwhile counts, once."""
         if self._since is not None:
             yield
             return
@@ -150,11 +148,9 @@ class CycleContext:
 
 
 class LeaveTimes:
-    """How long jobs take to leave their nodes: what plans allow for it follows what was seen.
-
-    From the requeue until a snapshot shows the job in the queue: until then Slurm ends its processes (KillWait), and
-    its epilog runs. ``execution.kill_allowance`` is the least that is allowed for. A site's epilog may take longer,
-    and urgent jobs would be late again and again. Forgotten when the daemon ends.
+    """How long jobs take to leave their nodes, from the requeue until they are seen in the queue (KillWait, epilog). A
+    site's epilog may take longer than ``execution.kill_allowance``, the least that plans allow for, and urgent jobs
+    would be late again and again. Forgotten when the daemon ends.
     """
 
     def __init__(self) -> None:
@@ -171,14 +167,11 @@ class LeaveTimes:
 
     @property
     def allowance_s(self) -> float:
-        """Within which most of them had left; 0 where none is known."""
         times = sorted(took_s for _, took_s in self._seen)
         return times[ceil(_SHARE * len(times)) - 1] if times else 0.0
 
     def allowed(self, config: Config) -> Config:
-        """The configuration with an allowance that does for what was seen."""
-        allowance_s = self.allowance_s
-        if allowance_s <= config.execution.kill_allowance:
+        if (allowance_s := self.allowance_s) <= config.execution.kill_allowance:
             return config
         if self._changed is None or self._changed[0] is not config or self._changed[1] != allowance_s:
             execution = config.execution.model_copy(update={"kill_allowance": allowance_s})

@@ -1,8 +1,6 @@
-"""Carries operations out: intent is stored, then Slurm is asked, then the result is stored.
-
-What comes next is read from the lifecycle of the operation's type. One call to ``advance`` goes as far as one snapshot
-allows and never waits. A step that Slurm refuses or does not answer is written down; what happens next is again read
-from the lifecycle in the next cycle.
+"""Carries operations out: intent is stored, then Slurm is asked, then the result is stored. What comes next is read
+from the lifecycle of the operation's type. ``advance`` goes as far as one snapshot allows and never waits; what Slurm
+refuses or does not answer is written down, and the next cycle reads again what comes next.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -204,7 +202,6 @@ class Executor:
         return step.command not in turn.unasked and self.pace.open(cycle.now)
 
     def _counts(self, e: Operation) -> Mapping[str, int]:
-        """How often its jobs were preempted before, by job_id."""
         return self.operations.preemption_counts([p.job_id for p in e.preemptions])
 
     def _forbidden(self, e: Operation, cycle: CycleContext) -> dict[str, str]:
@@ -227,8 +224,9 @@ class Executor:
     def _over_budget(self, e: Operation, p: Preemption, cycle: CycleContext, unsaved: Callable[[], Usage]) -> str:
         """Why one more job would exceed what may be taken in an hour; ``unsaved``: by steps that are not stored yet."""
         budget = cycle.config.budget
-        limited = budget.jobs_per_hour is not None or budget.lost_node_hours_per_hour is not None
-        if not limited or not p.state.cancellable or p.eternal or not self.lifecycles[type(e)].cause(e).budgeted:
+        if budget.jobs_per_hour is None and budget.lost_node_hours_per_hour is None:
+            return ""
+        if not p.state.cancellable or p.eternal or not self.lifecycles[type(e)].cause(e).budgeted:
             return ""
         taken, more = self.operations.usage(cycle.now), unsaved()
         both = Usage(taken.jobs + more.jobs, taken.lost_node_s + more.lost_node_s)

@@ -1,7 +1,5 @@
-"""The steps of many jobs that are taken at once, and how many those are: collected in memory, stored in one
-transaction, then acted on.
-
-Until the batch is stored, nothing of it has happened: it can be dropped as a whole or job by job.
+"""The steps of many jobs that are taken at once, and how many those are: stored in one transaction, then acted on.
+Until it is stored a batch can be dropped, as a whole or job by job: nothing of it has happened.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -38,17 +36,13 @@ WHOLE_S = 0.35  # after so much of it begins no command for an operation as a wh
 
 
 class Pace:
-    """How many jobs go into one batch of commands, and how many batches into one cycle.
-
-    A cycle must stay short: the daemon looks at the cluster and at the stop switch between cycles, and a command may
-    not outlast the lease. And where slurmctld's answers become slow, it is asked for less at once.
+    """How many jobs go into one batch of commands, and how many batches into one cycle, which must stay short.
 
     A batch has as many jobs as fit into what is left of the cycle, by the time that each job of the batches before has
-    taken and by what it took to store a batch. Slurm answers before the jobs have ended, and what follows makes it
-    slower: so a cycle has at most one and a half times as many jobs as the cycle before, and what is expected of Slurm
-    for each job falls by a third for a batch at most. The first cycle is small, as nothing is known yet. However long
-    storing takes, the first batch of a cycle has ``BATCH_S`` for its commands. Commands for operations as a whole are
-    given one by one for ``WHOLE_S``; the first that has any in a cycle is given all that it needs.
+    taken and by what storing took. What follows Slurm's answer makes it slower: so a cycle has at most ``GROWS_BY`` as
+    many jobs as the one before, and what is expected for each job falls by a third for a batch at most. However long
+    storing takes, the first batch has ``BATCH_S`` for its commands. Commands for operations as a whole are given one by
+    one for ``WHOLE_S``; the first that has any in a cycle is given all that it needs.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

@@ -1,13 +1,6 @@
-"""The table of steps for one preemptee: from its state and what is seen to what is done next. Pure.
-
-Nothing here remembers a command as done: only the next snapshot proves that. So a daemon that was killed at any
-point finds its way by the same table. Every command can be given twice.
-
-planned -> checkpointing -> vacating -> vacated -> queued -> returned
-planned ---- (kill) ------> vacating           (any state) -> ended, spared, failed
-planned ---- (end) -----------------------------------------> ended
-planned ---- (suspend) ---> vacating -> suspended -> returned
-checkpointing -> vacating (without a command: the job requeues itself) -> vacated ...
+"""The table of steps for one preemptee: from its state and what is seen to what is done next. Pure. No command is
+remembered as done: only the next snapshot proves that. So a daemon that was killed at any point finds its way by the
+same table. Every command can be given twice. ``progress.PREEMPTIONS`` has all steps.
 """
 
 from dataclasses import dataclass

@@ -52,8 +52,7 @@ class Lifecycle(ABC, Generic[O_contra]):
         """The next row for the operation as a whole; ``done``: commands of this cycle. None: wait for a snapshot."""
 
     @abstractmethod
-    def target(self, e: O_contra, command: Command, snapshot: ClusterSnapshot) -> Target:
-        """What this command is about."""
+    def target(self, e: O_contra, command: Command, snapshot: ClusterSnapshot) -> Target: ...
 
     def refused(self, e: O_contra, command: Command, error: SlurmError) -> Phase | None:
         """What comes next where Slurm did not carry out a command for the operation as a whole; None: try again."""
@@ -67,8 +66,7 @@ class Lifecycle(ABC, Generic[O_contra]):
         """What makes another plan necessary while jobs leave, by job or node."""
 
     @abstractmethod
-    def step_context(self, e: O_contra, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:
-        """``common`` with what depends on the type."""
+    def step_context(self, e: O_contra, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext: ...
 
     @abstractmethod
     def replan(self, e: O_contra, stuck: Mapping[str, str], cycle: CycleContext) -> OperationPlan | Phase | None:
@@ -76,7 +74,6 @@ class Lifecycle(ABC, Generic[O_contra]):
 
 
 def call_off(e: Operation, outcome: Outcome) -> Phase:
-    """Undo what can be undone; jobs past their point of no return are followed to their end."""
     return Phase(E.CANCELLING if e.state.acting else E.CANCELLED, event=outcome.sentence, outcome=outcome)
 
 
@@ -134,7 +131,6 @@ def hold_reason(e: EmptiesNodes) -> str:
 
 
 def drain_number(reason: str) -> int | None:
-    """The operation that drained a node, by the node's Reason; None for any other reason."""
     found = _REASON.match(reason)
     return None if found is None else int(found[1])
 
@@ -158,7 +154,6 @@ def not_ours_to_drain(nodes: Iterable[str], snapshot: ClusterSnapshot) -> str:
 
 class NodesLifecycle(Lifecycle[N_contra]):
     def target(self, e: N_contra, command: Command, snapshot: ClusterSnapshot) -> Target:
-        """Of its nodes those that are not so already."""
         ours = nodes_held(e, snapshot)
         missing = tuple(name for name in e.order.nodes if name not in ours)
         return Target(nodes=ours if command is Command.UNDRAIN else missing, reason=hold_reason(e))
@@ -185,7 +180,7 @@ def placement_name(operation: Operation) -> str:
 
 
 def is_placement(reservation: Reservation) -> bool:
-    """Whether a reservation is one of Clearway's: by name, and by flags that are never set by accident."""
+    """By name, and by flags that are never set by accident."""
     return placement_number(reservation.name) is not None and set(FLAGS) <= set(reservation.flags)
 
 
@@ -209,12 +204,10 @@ def placement_until(operation: Operation, now: datetime, grace: timedelta) -> da
 
 
 def placement(operation: Operation, now: datetime, grace: timedelta) -> Reservation:
-    """The Slurm reservation that keeps freed nodes for the preemptor, or targets for jobs that move.
-
-    It holds the preemptor's licenses too. IGNORE_JOBS lets it be made over busy nodes. FLEX lets the preemptor run on
-    when it ends: without it Slurm kills a job with its reservation. Its end is bounded, so nothing stays behind if the
-    daemon never returns. Over the nodes of suspended jobs it stays until they run again (docs/decisions/0015), and is
-    extended while the daemon lives. That of a promise begins at the promised time and ends with it.
+    """The Slurm reservation that keeps freed nodes for the preemptor (and its licenses), or targets for jobs that move.
+    IGNORE_JOBS lets it be made over busy nodes. FLEX lets the preemptor run on when it ends: without it Slurm kills a
+    job with its reservation. Its end is bounded, so nothing stays behind if the daemon never returns. Over the nodes of
+    suspended jobs it stays until they run again (docs/decisions/0015), and is extended while the daemon lives.
     """
     return Reservation(
         name=operation.placement,

@@ -1,8 +1,4 @@
-"""The operations that are open: read from the store once a cycle, and kept in step with it by every write.
-
-Only the daemon that holds the lease writes operations, and it does so here. What another process has written is
-seen at the next ``refresh``.
-"""
+"""The operations that are open: read from the store once a cycle, and kept in step with it by every write."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -31,8 +27,7 @@ class Outbox(Protocol):
     ) -> Sequence[Notice]:
         """``before`` None: it is new. ``given``: ids of the jobs whose commands Slurm has just taken."""
 
-    def stored(self) -> None:
-        """There is something to tell."""
+    def stored(self) -> None: ...
 
 
 class OpenOperations:
@@ -57,17 +52,14 @@ class OpenOperations:
         return state
 
     def all(self) -> tuple[Operation, ...]:
-        """Those that are not in a terminal state, by id."""
         return tuple(self._open.values())
 
     def others(self, operation: Operation) -> tuple[Operation, ...]:
         return tuple(each for each in self._open.values() if each.eviction_id != operation.eviction_id)
 
     def by_preemptor(self) -> dict[str, Eviction]:
-        """The eviction for each waiting job, by the job's id.
-
-        Of an array those tasks that still wait when others have started are planned for anew, as is a job whose nodes
-        were lost once an operator has looked: until then nothing is planned.
+        """The eviction for each waiting job, by the job's id. Of an array those tasks that still wait when others have
+        started are planned for anew, as is a job whose nodes were lost once an operator has looked.
         """
         gone = (EvictionState.STARTED, EvictionState.RETURNING)
         return {

@@ -1,7 +1,6 @@
 """The state machines as data, and what a step changes in the records: times, costs, spared jobs, lost nodes. Pure.
-
-The lifecycles decide when. Every state is entered through here: a step that no table has is refused, so a state that
-nothing expects is never stored. The diagrams of docs/explanation/architecture.md are made from these tables.
+Every state is entered through here: a step that no table has is refused. The lifecycles decide when. The diagrams of
+docs/explanation/architecture.md are made from these tables.
 """
 
 from collections.abc import Iterable, Mapping
@@ -141,12 +140,6 @@ def preemption_entered(before: Preemption, state: P, now: datetime, **changes: A
     return replace(before, state=state, state_since=now, **changes)
 
 
-def planned_again(before: Preemption, after: Preemption) -> Preemption:
-    """``after``, the same job's part in another plan; raises ``TransitionError`` where it cannot be planned again."""
-    _check(f"job {before.job_id}", PREEMPTIONS, before.state, after.state)
-    return after
-
-
 # What an operation begins with that no operator asked for.
 FIRST_STATE = {Mode.OBSERVE: E.PROPOSED, Mode.APPROVE: E.AWAITING_APPROVAL, Mode.AUTOMATIC: E.PLACING}
 
@@ -220,7 +213,8 @@ def with_plan(e: O, plan: OperationPlan, now: datetime) -> O:
         if old is None:
             kept[p.job_id] = p
         elif old.state is P.SPARED or (old.action is not p.action and old.state.cancellable):
-            kept[p.job_id] = planned_again(old, p)
+            _check(f"job {p.job_id}", PREEMPTIONS, old.state, p.state)
+            kept[p.job_id] = p
     wanted = {planned.job_id for planned in plan.chosen.actions}
     preemptions = tuple(p if p.job_id in wanted else spare(p, now, "another plan was made") for p in kept.values())
     if e.state is not E.PREEMPTING:
@@ -229,7 +223,6 @@ def with_plan(e: O, plan: OperationPlan, now: datetime) -> O:
 
 
 def times(p: Preemption, step: Step, snapshot: ClusterSnapshot, now: datetime) -> dict[str, object]:
-    """What entering a state means for the preemption's times and its actual costs."""
     state = step.state
     if state is P.CHECKPOINTING:
         return {"asked_at": now}
@@ -262,7 +255,6 @@ def spare(p: Preemption, now: datetime, why: str = "no longer needed") -> Preemp
 
 
 def in_its_run(p: Preemption, snapshot: ClusterSnapshot | None) -> bool:
-    """Whether a job is still where it was chosen; one that has gone by itself was not spared."""
     seen = snapshot.job_by_id.get(p.job_id) if snapshot else p.job
     return seen is not None and seen.run == p.job.run and seen.state.holds_nodes
 
@@ -272,7 +264,6 @@ def with_preemption(e: O, index: int, p: Preemption) -> O:
 
 
 def _boots(node: Node, e: Eviction, now: datetime) -> bool:
-    """Whether a node that is switched off is as planned, or would be up in time all the same."""
     if node.boot_s is None:
         return False
     return node.name in e.plan.free_nodes or now + timedelta(seconds=node.boot_s) <= e.plan.deadline

@@ -1,27 +1,13 @@
 """What keeps the daemon from acting: on everything, on a user's urgent jobs, on one run of a job, or on a bad record.
 
-``Gate`` is the stop switch: whether commands may be given to Slurm at this very moment, asked before each of them. A
-cycle can take seconds and give hundreds of commands. Three ways lead to the switch, so that one of them works when the
-others do not: a request in the database (command line and REST; it counts from when it is stored), and a file, which
-needs neither the database nor the daemon's API. When in doubt, the switch is thrown: a file that cannot be looked at
-counts as there.
-
-``Breaker`` stops all that makes jobs leave once two nodes were lost after jobs had left them. An epilog that fails, or
-a step that cannot be killed, drains each node that a job leaves; the next plan frees the next node, and so on through
-the whole cluster. One lost node may be chance: its plan is made anew. The second within a day stops: no job is asked to
-leave any more, and jobs that have left are followed until they are back. `clearway resume` goes on.
-
-``UserPauses`` hold for all urgent jobs of a user for a while; an operator may end them:
-
-left alone      nothing is planned: another job of the user was in a placement, which is for the urgent job alone.
-asked about     plans wait for approval: an urgent job was cancelled once others had left for it, or jobs leave again
-                and again (the same job for the same urgent job, or evictions whose urgent jobs do not start).
-
-``Suppression`` is for good: an operator cancelled the eviction for this run of a job, or that failed. Slurm starts it.
-
-``Quarantine`` keeps a bad record, or a defect that it meets, from costing more than what it is about. What raises while
-one job, one operation or one part of a cycle is handled ends that, not the cycle. Errors that concern everything go
-through: without the database, or without Slurm, the cycle ends. Nothing of this is stored.
+``Gate`` is the stop switch, asked before each command: a request in the database, or a file, which needs neither the
+database nor the API. One that cannot be looked at counts as there. ``Breaker`` stops all that makes jobs leave once two
+nodes were lost within a day after jobs had left them: an epilog that fails drains each node that a job leaves, and the
+next plan frees the next node, through the whole cluster. ``UserPauses`` hold for all urgent jobs of a user for a while:
+left alone (another job of the user was in a placement), or plans wait for approval (an urgent job was cancelled once
+others had left for it, or jobs leave again and again). ``Suppression`` leaves one run of a job to Slurm for good.
+``Quarantine`` ends what raised while one job, operation or part of a cycle was handled, not the cycle; errors that
+concern everything go through. Nothing of it is stored.
 """
 
 import re
@@ -65,7 +51,6 @@ class Gate:
         return self.closed_here() or told(self.store.halted_by())
 
     def closed_here(self) -> str:
-        """As far as that can be known without the database."""
         return next((why for other in self.others if (why := other())), "") or halted_by_file(self.file)
 
 
@@ -164,7 +149,6 @@ class Breaker:
         self._keep(stopped, kept)
 
     def lost_by(self, e: Operation) -> bool:
-        """Whether one of the nodes that count was freed by this operation."""
         return any(each.eviction_id == e.eviction_id and not each.looked_at for each in self._lost)
 
     def end(self) -> None:

@@ -1,8 +1,5 @@
-"""Tests of whether a running job saves itself: which are allowed, how they are made, and what has come of one.
-
-A test asks a job to save itself exactly as an eviction would, and requeues nothing. The launcher holds the program for
-a while after its checkpoint and lets it go on. Where an eviction asks the same job meanwhile, the launcher
-answers both.
+"""Tests of whether a running job saves itself, asked exactly as an eviction would; nothing is requeued. The launcher
+holds the program for a while after its checkpoint, and answers an eviction that asks meanwhile as well.
 """
 
 from collections.abc import Collection
@@ -50,8 +47,8 @@ def why_not_again(job_id: str, user: str, recent: Collection[SaveTest], now: dat
         return f"another job of {user} is being tested; one at a time"
     if len(under_way) >= MOST_AT_ONCE:
         return f"{MOST_AT_ONCE} jobs are being tested already; ask again in some minutes"
-    counted = (test for test in recent if test.job.job_id == job_id and not _refused_at_once(test))
-    last = max((test.asked_at for test in counted), default=None)
+    counted = (test.asked_at for test in recent if test.job.job_id == job_id and not _refused_at_once(test))
+    last = max(counted, default=None)
     if last is not None and now - last < AGAIN_AFTER:
         wait = format_duration((last + AGAIN_AFTER - now).total_seconds())
         return f"the job was tested less than {format_duration(AGAIN_AFTER.total_seconds())} ago; ask again in {wait}"

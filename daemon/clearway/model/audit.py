@@ -1,9 +1,7 @@
-"""The audit trail: who did what, each entry chained to the one before, so that a change or a gap shows.
-
-An entry's text is canonical JSON (sorted keys, no blanks, ASCII) of its number, time, actor, kind and content. Its hash
-is SHA-256 over the hash of the entry before, a line feed, and this text; before the first entry stand 64 zeros. Whoever
-can write to the database can make the whole chain anew: a hash that was noted elsewhere (the daemon's log names it at
-each start) shows that too. Pure.
+"""The audit trail: who did what, each entry chained to the one before, so that a change or a gap shows. Pure. An
+entry's text is canonical JSON (sorted keys, no blanks, ASCII) of its number, time, actor, kind and content; its hash is
+SHA-256 over the hash before (at first 64 zeros), a line feed, and this text. Whoever can write to the database can make
+the whole chain anew: a hash noted elsewhere (the daemon's log, at each start) shows that too.
 """
 
 import hashlib
@@ -60,7 +58,6 @@ class AuditRow:
     hash: str
 
     def document(self) -> dict[str, Any]:
-        """The entry's own fields; empty where its text is no JSON object."""
         try:
             found = json.loads(self.entry)
         except (ValueError, RecursionError):

@@ -1,11 +1,9 @@
 """What a job says of itself in its Comment: ``clearway:key=value,key=value`` anywhere in the text. Pure.
 
-The Comment is owner-writable, so a claim can only hurt the job that makes it: a claim that cannot be read, or
-that contradicts what Slurm knows (a checkpoint from the future), counts as no claim at all.
-
-The Comment outlives a requeue, and a signal that nothing waits for ends a job. So what the launcher claims bears its
-run (``run=``, Slurm's restart count) and counts in that run alone. What users write at submission has no run and means
-every run; but what a running program must have written counts for the run that it can be shown to be of.
+Its owner can write it, so a claim can only hurt the job that makes it: one that cannot be read, or contradicts what
+Slurm knows, counts as none. The Comment outlives a requeue, and a signal that nothing waits for ends a job. So the
+launcher's claims bear their run (``run=``, Slurm's restart count) and count in that alone. What users write at
+submission means every run; what only a running program can have written, the run it can be shown to be of.
 """
 
 import re
@@ -109,9 +107,8 @@ def format_claims(comment: str, **pairs: str | int) -> str:
 
 
 def last_checkpoint(claims: Claims | None, start: datetime, now: datetime) -> datetime:
-    """When the work that a kill would lose began: the last believable checkpoint of this run, else its start.
-
-    A checkpoint of an earlier run does not help: what this run has done since its start would be lost.
+    """When the work that a kill would lose began: the last believable checkpoint of this run, else its start. A
+    checkpoint of an earlier run does not help: what this run has done since its start would be lost.
     """
     if claims is None or claims.last is None or not start <= claims.last <= now + CLOCK_SKEW:
         return start
@@ -119,7 +116,6 @@ def last_checkpoint(claims: Claims | None, start: datetime, now: datetime) -> da
 
 
 def _shown(text: str) -> str:
-    """The beginning of a user's text, fit for logs and terminals."""
     return text[:30] if text[:30].isprintable() else repr(text[:30])
 
 
@@ -162,9 +158,8 @@ _KEYS: Mapping[str, tuple[str, Callable[[str], object]]] = {
 
 
 def read_claims(job: Job, of: Job | None = None) -> tuple[Claims | None, str]:
-    """A job's claims and, where its Comment cannot be read, the error; unreadable claims count as none.
-
-    Only what holds for its present run, or for the run of ``of``, the same job as seen earlier.
+    """A job's claims and, where its Comment cannot be read, the error; unreadable claims count as none. Only what holds
+    for its present run, or for the run of ``of``, the same job as seen earlier.
     """
     claims, error = _read(job.comment)
     if claims is None or _holds_for(claims, of or job):
@@ -174,7 +169,6 @@ def read_claims(job: Job, of: Job | None = None) -> tuple[Claims | None, str]:
 
 
 def of_another_run(job: Job) -> bool:
-    """Whether what the job says of its checkpoints was said in another of its runs."""
     claims, _ = _read(job.comment)
     return claims is not None and not _holds_for(claims, job)
 
@@ -241,7 +235,6 @@ class SaveReport:
 
     @property
     def how(self) -> CheckpointHow:
-        """How it can be saved now, if it can."""
         return (self.claims and self.claims.checkpoint) or CheckpointHow.NONE
 
 

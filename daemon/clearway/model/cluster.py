@@ -49,7 +49,6 @@ class Spread:
     memory_per_gpu_mib: int = 0  # 0: not asked for
 
     def gpus_on_each(self, nodes: int) -> Counts:
-        """GPUs that a node must have for an even share."""
         found = {name: ceil(count / nodes) for name, count in self.gpus_per_job}
         for name, count in self.gpus_per_task:
             found[name] = max(found.get(name, 0), ceil(self.tasks / nodes) * count)
@@ -64,7 +63,6 @@ class Spread:
         return self.memory_per_gpu_mib * only_gpus(self.gpus_on_each(nodes))
 
     def cpus_for_gpus(self, nodes: int) -> int:
-        """Processors on all nodes that come with GPUs."""
         of_tasks = max(self.tasks * only_gpus(self.gpus_per_task), nodes * only_gpus(self.gpus_per_node))
         return self.cpus_per_gpu * max(of_tasks, only_gpus(self.gpus_per_job))
 
@@ -166,7 +164,6 @@ class Node:
 
     @property
     def drained(self) -> bool:
-        """Whether nothing new starts on it because it was drained (DRAIN, DRAINING, DRAINED)."""
         return "DRAIN" in self.raw_state
 
     @property
@@ -295,7 +292,6 @@ class ClusterSnapshot:
 
     @cached_property
     def jobs_in(self) -> dict[str, tuple[Job, ...]]:
-        """By the reservation that they ask for or run in; most jobs have none."""
         return _grouped((job.reservation, job) for job in self.jobs if job.reservation is not None)
 
     @cached_property

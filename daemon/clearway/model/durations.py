@@ -1,7 +1,4 @@
-"""Durations as people write them: ``90``, ``90s``, ``10m``, ``1h30m``, ``2d``. Pure.
-
-job_submit.lua reads a job's max_delay by the same grammar, in ASCII.
-"""
+"""Durations as people write them: ``90``, ``90s``, ``10m``, ``1h30m``, ``2d``; job_submit.lua reads the same. Pure."""
 
 import re
 from string import whitespace
@@ -15,10 +12,7 @@ _LONGEST_S = 10 * 365 * 86_400
 
 
 def parse_duration_s(text: object) -> float:
-    """Seconds of a duration; a bare number counts seconds.
-
-    Raises ``ValueError``: with one sentence that says what was wrong.
-    """
+    """Seconds of a duration; a bare number counts seconds. Raises ``ValueError``: a sentence on what was wrong."""
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         seconds = float(min(text, 2 * _LONGEST_S))  # TOML's integers may be too large for a float
     elif isinstance(text, str) and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text.strip(whitespace)):

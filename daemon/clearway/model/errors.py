@@ -8,9 +8,8 @@ class ClearwayError(Exception):
 
 
 class ConfigError(ClearwayError):
-    """A configuration file that cannot be used; the message names the file and the key.
-
-    ``faults`` are all that was found, a line each; the message is the first one, with how many more there are.
+    """A configuration file that cannot be used; the message names the file and the key. ``faults`` are all that was
+    found, a line each; the message is the first one, with how many more there are.
     """
 
     def __init__(self, message: str, faults: tuple[str, ...] = ()) -> None:
@@ -97,10 +96,8 @@ class WalltimeError(ClearwayError):
 
 
 class CycleEndedError(BaseException):
-    """Ends a cycle at once, without any further effect; only ``service`` catches it.
-
-    Not an ``Exception``, like ``asyncio.CancelledError``: what handles jobs, requests or operations one by one, and
-    puts aside the one that fails, must let it pass. Its text is one line for an administrator.
+    """Ends a cycle at once, without any further effect; only ``service`` catches it. Not an ``Exception``: what handles
+    jobs or requests one by one, and puts aside the one that fails, must let it pass.
     """
 
 

@@ -83,8 +83,6 @@ def ignore(_: Event) -> None:
 
 
 def fan_out(*listeners: Emit) -> Emit:
-    """One ``Emit`` that calls all of these, in this order."""
-
     def emit(event: Event) -> None:
         for listener in listeners:
             listener(event)

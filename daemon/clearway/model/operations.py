@@ -70,12 +70,10 @@ class EvictionState(StrEnum):
 
     @property
     def undoing(self) -> bool:
-        """Whether jobs that have not left yet will stay."""
         return self.terminal or self in (EvictionState.STARTED, EvictionState.RETURNING, EvictionState.CANCELLING)
 
     @property
     def before_start(self) -> bool:
-        """Whether nodes are being freed for a preemptor that waits."""
         return self in (EvictionState.PLACING, EvictionState.PREEMPTING, EvictionState.STARTING)
 
 
@@ -116,7 +114,6 @@ class Preemption:
 
     @property
     def on_its_way(self) -> bool:
-        """Whether it has been made to leave its nodes and does not run again yet."""
         return self.state in (PreemptionState.VACATING, PreemptionState.VACATED, PreemptionState.QUEUED)
 
 
@@ -168,9 +165,8 @@ class Operation:
 
     @property
     def suspended_nodes(self) -> tuple[str, ...]:
-        """Nodes of jobs that are, or shall be, suspended: no other job may start there before they run again.
-
-        Once the operation has started or was called off, no further job is suspended.
+        """Nodes of jobs that are, or shall be, suspended: no other job may start there before they run again. Once the
+        operation has started or was called off, no further job is suspended.
         """
         suspending = (PreemptionState.VACATING, PreemptionState.SUSPENDED)
         suspended = (
@@ -197,12 +193,10 @@ class Operation:
 
     @property
     def claimed_jobs(self) -> frozenset[str]:
-        """Jobs that no other plan may touch."""
         return frozenset(p.job_id for p in self.preemptions if not p.state.terminal)
 
     @property
     def placement_users(self) -> tuple[str, ...]:
-        """Users whose jobs start in its placement."""
         return ()
 
     @property
@@ -221,9 +215,8 @@ class Operation:
 
     @property
     def promised_jobs(self) -> frozenset[str]:
-        """Jobs that leave, or shall leave, for it. Others may plan with what it does not need of their nodes.
-
-        Without jobs that are suspended, whose nodes it keeps, and those that end by themselves, which all plans expect.
+        """Jobs that leave, or shall leave, for it. Others may plan with what it does not need of their nodes. Without
+        jobs that are suspended, whose nodes it keeps, and those that end by themselves, which all plans expect.
         """
         return frozenset(
             p.job_id
@@ -270,7 +263,6 @@ class Eviction(Operation):
         return (self.preemptor.user,)
 
     def is_for(self, job: Job) -> bool:
-        """Whether this is the preemptor, or another task of its array."""
         array = self.preemptor.array_job_id
         return job.job_id == self.preemptor.job_id or (array is not None and job.array_job_id == array)
 
@@ -328,10 +320,8 @@ class Relocation(Operation):
 
     @property
     def held_nodes(self) -> tuple[str, ...]:
-        """While a job is between its nodes, its targets alone, so that it starts there.
-
-        Otherwise the nodes where all jobs that still have to move go on, those that they keep included: another job
-        could take the room there.
+        """While a job is between its nodes, its targets alone, so that it starts there. Otherwise the nodes where all
+        jobs that still have to move go on, those that they keep included: another job could take the room there.
         """
         moving = self.between_nodes
         if moving is not None:
@@ -350,15 +340,13 @@ class Relocation(Operation):
         return tuple(sorted({p.job.user for p in self.preemptions}))
 
     def its_turn(self, p: Preemption) -> bool:
-        """One after another, in the plan's order."""
         return all(o.state.terminal for o in self.preemptions if (o.order, o.job_id) < (p.order, p.job_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise(Operation):
-    """Jobs leave in time, so that nodes are free for some users from a promised time on.
-
-    Its deadline is that time. It has started once the nodes are free then, and holds them until the promise is over.
+    """Jobs leave in time, so that nodes are free for some users from a promised time on. Its deadline is that time. It
+    has started once the nodes are free then, and holds them until the promise is over.
     """
 
     kind: ClassVar[OperationKind] = OperationKind.PROMISE

@@ -57,9 +57,8 @@ class DrainOrder(NodeOrder):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocationOrder(NodeOrder):
-    """Running jobs that go on elsewhere, in the order in which they are saved; gain and cost in node-seconds.
-
-    Its ``nodes``, of which there may be none, take jobs again when they are empty.
+    """Running jobs that go on elsewhere, in the order in which they are saved; gain and cost in node-seconds. Its
+    ``nodes``, of which there may be none, take jobs again when they are empty.
     """
 
     kind: MoveKind

@@ -91,7 +91,6 @@ class CurvePoint:
 
     @property
     def cost(self) -> Cost:
-        """Of the plan of a feasible point."""
         preemptees = sum(1 for planned in self.actions if planned.action is not Action.END)
         return Cost(self.lost_work_node_s or 0.0, self.return_node_s, self.checkpoint_s or 0, preemptees)
 
@@ -111,19 +110,16 @@ class Curve:
     complete: bool = True  # False: further points are being worked out
 
     def choose(self, waiting_nodes: int | None = None) -> CurvePoint | None:
-        """The point to be carried out, as the function ``choose`` says; None when no point is feasible."""
         return choose(self.points, waiting_nodes)
 
 
 def choose(points: Iterable[CurvePoint], waiting_nodes: int | None = None) -> CurvePoint | None:
-    """The point to be carried out; None when no point is feasible.
+    """The point to be carried out; None when no point is feasible. Source: docs/decisions/0032.
 
-    Without ``waiting_nodes`` no job waits: the point of the least cost, and of equally cheap points the earliest.
-
-    An urgent job that asks for so many nodes waits longer only for less lost work, for a plan that preempts no job at
-    all, or for cheaper returns: of the points that lose the least work, the earliest without a preemptee is chosen, and
-    where each has one, that whose returns and wait (``waiting_nodes`` x ``max_delay_s``) add up to the least
-    node-seconds. Ties: checkpoint time, preemptees, then the earliest point. Source: docs/decisions/0032.
+    Without ``waiting_nodes`` no job waits: the point of the least cost, and of equally cheap points the earliest. Else
+    of the points that lose the least work: the earliest without a preemptee, and where each has one, that whose returns
+    and wait (``waiting_nodes`` x ``max_delay_s``) add up to the least node-seconds. Ties: checkpoint time, preemptees,
+    then the earliest point.
     """
     able = [(point.cost, point) for point in points if point.feasible]
     if not able:
@@ -182,7 +178,6 @@ class Preemptor:
 
     @property
     def nodes(self) -> int:
-        """That it needs in all."""
         return self.job.num_nodes * self.tasks
 
     @property
@@ -192,16 +187,13 @@ class Preemptor:
 
     @property
     def called(self) -> str:
-        """What messages call it."""
         return "ordinary job" if self.ordinary else "urgent job"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """All of an urgent job, its rule and its partitions that a plan for it follows from.
-
-    Of the job every field counts that ``preemption.validation`` does not set to the same for all: a new field counts by
-    itself.
+    """All of an urgent job, its rule and its partitions that a plan for it follows from. Of the job every field counts
+    that ``preemption.validation`` does not set to the same for all: a new field counts by itself.
     """
 
     job: Job
@@ -241,7 +233,6 @@ class OperationPlan:
 
     @property
     def preemptees(self) -> tuple[Job, ...]:
-        """Those that are preempted; the others in ``leaving`` end by themselves."""
         ends = {planned.job_id for planned in self.chosen.actions if planned.action is Action.END}
         return tuple(job for job in self.leaving if job.job_id not in ends)
 
@@ -264,9 +255,8 @@ class Plan(OperationPlan):
 
     @property
     def pin(self) -> str:
-        """The only partition that the preemptor may start in while room is made for it; "" where its own will do.
-
-        Of several partitions Slurm takes the first that fits: on nodes of both that would be another than was judged.
+        """The only partition that the preemptor may start in while room is made for it; "" where its own will do. Of
+        several partitions Slurm takes the first that fits: on nodes of both that would be another than was judged.
         """
         return self.partition if len(self.preemptor.partitions) > 1 and not self.ordinary else ""
 
@@ -276,7 +266,6 @@ class Plan(OperationPlan):
 
     @property
     def switch(self) -> str:
-        """The leaf switch that the preemptor's nodes are under; "" where it does not ask for one."""
         return self.problem.switch_of(self.placement_nodes)
 
 

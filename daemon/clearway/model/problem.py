@@ -108,13 +108,10 @@ class Needs:
 class Candidate:
     """A running job that policy allows to preempt, with its options.
 
-    ``nodes`` counts the nodes that its leaving frees when no other job shares them. With ``node_names`` those
-    nodes are known by name, and a node counts as freed only when every candidate that names it leaves,
-    or, where the problem says what is needed on a node, when enough of it is free; ``holds`` is then
-    what the job holds on each of them, in the same order, and without it the job holds whole nodes.
-
-    The exact planners need nothing else; what follows ``node_names`` is for the rules
-    that sites use instead.
+    ``nodes`` counts the nodes that its leaving frees when no other job shares them. With ``node_names`` a node counts
+    as freed only when every candidate that names it leaves, or, where the problem says what is needed on a node, when
+    enough of it is free; ``holds`` is then what the job holds on each of them, in this order; without it, whole nodes.
+    What follows is for the rules that sites use instead of the exact planners.
     """
 
     job_id: str
@@ -132,11 +129,8 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class EvictionProblem:
     """The CoSim paper's eviction problem: free ``nodes_needed`` nodes within 0, step, 2 step ... max_delay seconds.
-
-    ``first_delay_s`` leaves out the deadlines before it.
-
-    Nodes that are idle or on their way out are already taken off ``nodes_needed``. With ``needs`` and ``nodes``
-    a node counts as freed when what is free on it meets the need; nodes that meet it at once are found here.
+    Nodes that are idle or on their way out are already taken off ``nodes_needed``. With ``needs`` and ``nodes`` a node
+    counts as freed when what is free on it meets the need; nodes that meet it at once are found here.
     """
 
     nodes_needed: int
@@ -151,12 +145,10 @@ class EvictionProblem:
 
     @property
     def pools(self) -> tuple[NodeResources, ...]:
-        """What must be freed beside nodes: licenses."""
         return tuple([node for node in self.nodes if node.pool is not None])
 
     @property
     def waiting_nodes(self) -> int:
-        """Those that the preemptor asks for, all of which wait until it starts."""
         return self.preemptor_nodes or self.nodes_needed
 
     @property
@@ -168,11 +160,9 @@ class EvictionProblem:
         return self.max_delay_s // self.step_s
 
     def within(self, delay_s: int) -> Self:
-        """The problem of this deadline alone, rounded down to whole steps."""
         return replace(self, max_delay_s=delay_s, first_delay_s=delay_s // self.step_s * self.step_s)
 
     def in_time(self, options: tuple[Option, ...]) -> tuple[Option, ...]:
-        """Those that the longest deadline has time for."""
         last_s, busy_s = self.last_step * self.step_s, self.busy_s
         return tuple(
             [

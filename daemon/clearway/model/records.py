@@ -1,8 +1,4 @@
-"""What the store keeps beside operations, or finds in them. Frozen data.
-
-Checkpoints and restarts, steps, tests of saving, the operations of one job, what was taken from jobs, daemons that led,
-and cases: urgent jobs that were planned for, which the report (``api.report``) is made of.
-"""
+"""What the store keeps beside operations, or finds in them; cases are what the report (``api.report``) is made of."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,8 +19,6 @@ LARGEST_ID = 2**31 - 1  # what every database's integer holds
 
 
 class Key(NamedTuple):
-    """What history is kept by."""
-
     user: str
     app: str
     checkpointer: str
@@ -39,8 +33,6 @@ class CheckpointOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfRun:
-    """Of one run of a job."""
-
     job_id: str
     run: int  # the job's restart count
     user: str

@@ -33,9 +33,8 @@ class Quarantined:
 
 
 class Attempt(Protocol):
-    """Calls ``act`` for one job; None where that raised, or where the job is passed over.
-
-    ``ident`` is the job's id and what it is looked at for: one that fails as an urgent job may end as a candidate.
+    """Calls ``act`` for one job; None where that raised, or where the job is passed over. ``ident`` is the job's id and
+    what it is looked at for: one that fails as an urgent job may end as a candidate.
     """
 
     def __call__(self, ident: str, act: Callable[[], T]) -> T | None: ...

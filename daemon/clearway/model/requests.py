@@ -1,7 +1,4 @@
-"""Who asks over REST and the command line, what that person or program may do, what is asked, and how it is answered.
-
-Frozen data.
-"""
+"""Who asks over REST and the command line, what they may do, what is asked, and how it is answered. Frozen data."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,9 +23,8 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """``name`` is a user of the cluster or the name of a token; it is stored as the actor of what is asked.
-
-    An asker without any name has none: such an identity only reads, and only where the site allows it.
+    """``name`` is a user of the cluster or the name of a token; it is stored as the actor of what is asked. An asker
+    without any name has none: such an identity only reads, and only where the site allows it.
     """
 
     name: str
@@ -73,7 +69,6 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The sentence as it is stored and shown."""
         return self.sentence if self.code is RequestResult.DONE else f"{self.code.value}: {self.sentence}"
 
 
@@ -94,5 +89,4 @@ class OperatorRequest:
 
     @property
     def refused(self) -> bool:
-        """Whether it was not done."""
         return self.code in (RequestResult.REFUSED, RequestResult.FAILED)

@@ -10,6 +10,7 @@ from typing import Protocol
 from clearway.model.plan import Curve
 from clearway.model.problem import EvictionProblem
 from clearway.planning.formulation.places import over_places
+from clearway.planning.formulation.shared_bandwidth import after_others, as_asked, one_after_another, with_options
 
 _BY_DELAY = attrgetter("max_delay_s")
 
@@ -54,13 +55,25 @@ class Planner(Protocol):
 class PlainPlanner(ABC):
     """A planner that need only know plain problems.
 
-    In these nodes may lie anywhere and checkpoints are written one after another. Every other problem is reduced to
-    plain ones here (see ``formulation.places`` and ``formulation.shared_bandwidth``).
+    In these nodes may lie anywhere and checkpoints are written one after another, beside no others. Every other problem
+    is reduced to plain ones here (see ``formulation.places`` and ``formulation.shared_bandwidth``).
     """
 
     def solve(self, problem: EvictionProblem) -> Curve:
         """The curve of any problem; see ``Planner``."""
-        return over_places(problem, self.solve_plain)
+        serial = one_after_another(problem)
+        if serial is problem and not problem.busy_s:
+            return over_places(problem, self.solve_plain)
+        # Until others have written theirs, no checkpoint is complete.
+        after = after_others(serial, problem.busy_s)
+        gone_s = problem.max_delay_s - after.max_delay_s
+        at_once = with_options(serial, lambda option: None if option.checkpoint_s else option)
+        soon = over_places(replace(at_once, busy_s=0, max_delay_s=gone_s), self.solve_plain)
+        late = over_places(after, self.solve_plain)
+        points = [each for each in soon.points if each.max_delay_s < gone_s]
+        points += [as_asked(each, problem, gone_s) for each in late.points]
+        exact = soon.exact and late.exact and serial is problem
+        return replace(late, points=tuple(points), exact=exact, gap=max(soon.gap, late.gap))
 
     @abstractmethod
     def solve_plain(self, problem: EvictionProblem) -> Curve:

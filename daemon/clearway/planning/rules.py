@@ -1,14 +1,11 @@
 """The rules of today's schedulers and of a paper: jobs leave in some order until enough nodes are free.
 
-Model, once for each deadline: the jobs that can leave in time are sorted by the rule's key, ties by job_id. Each in
-turn leaves by one of its options for which there is time left, or is passed over when there is none: by the first
-action in ``prefer`` that it offers, else by the option that loses least, then takes least time. It ends when enough
-nodes are free. With ``prune`` a backward pass then spares, beginning with the job that was taken last, every job
-without which the others still free enough. A job that frees nothing is spared in any case. With ``again`` the search is
-repeated so often in another order: the job that was taken last first, then the others that were taken, most nodes
-first, then the rest. Jobs that end by themselves count as freed as ``windows`` says.
-
-Such a rule never trades one job for another, so it may find no plan where there is one.
+Model, once for each deadline: the jobs that can leave in time, by the rule's key, then by job_id, leave one by one
+until enough nodes are free: each by the first action in ``prefer`` for which there is time, else by the option that
+loses least, then takes least time. With ``prune`` every job is then spared, the last one first, without which the
+others free enough. A job that frees nothing is spared in any case. With ``again`` the search is repeated so often: the
+job that was taken last first, then the others that were taken, most nodes first, then the rest. Such a rule never
+trades one job for another, so it may find no plan where there is one.
 
 Sources: of slurm-default and youngest-first the manual of slurm.conf, PreemptType and PreemptParameters, and what Slurm
 22.05 did (tests/slurm); of youngest-prune OpenPBS's preempt_sort = min_time_since_start and preempt_order SCR; of
@@ -16,7 +13,7 @@ loss-per-node-prune the density rule for knapsack problems; of ujfb the UJFB pap
 Algorithm 1. Slurm spares a job that holds none of the nodes that the urgent job gets; which these are is not decided
 here.
 
-Cost: O(T N log N) time for T deadlines, O(N) memory.
+Cost: O(T N log N) time for T deadlines.
 """
 
 from collections import defaultdict
@@ -36,18 +33,15 @@ Key = Callable[[Candidate, Sequence[Way]], float | tuple[float, ...]]  # of a jo
 
 
 class NodeCount:
-    """The nodes that are ``freed`` by the jobs that have left: a class is free once they gave back what is missing."""
+    """The nodes that are ``freed`` by the jobs that have left: a demand is met once they gave back what is missing."""
 
     def __init__(self, window: Window) -> None:
-        self._nodes = [*window.classes.values(), *window.partial.values()]
-        whole = [((len(jobs),), dict.fromkeys(jobs, (1,))) for jobs in window.classes]
-        self.classes: list[tuple[Vector, Mapping[int, Vector]]] = [
-            *whole,
-            *[(node.missing, dict(node.held)) for node in window.partial],
-        ]
+        self._needed = window.missing
+        self._nodes = list(window.demands.values())
+        self.demands = list(window.demands)
         self._held_by: dict[int, list[tuple[int, Vector]]] = defaultdict(list)
-        for number, (_, held) in enumerate(self.classes):
-            for rank, amounts in held.items():
+        for number, demand in enumerate(self.demands):
+            for rank, amounts in demand.held:
                 self._held_by[rank].append((number, amounts))
         self.jobs = sorted(self._held_by)
         self.begin()
@@ -55,7 +49,13 @@ class NodeCount:
     def begin(self) -> None:
         """No job has left."""
         self.freed = 0
-        self._missing = [missing for missing, _ in self.classes]  # less what was given back: 0 or less where it is free
+        self._missing = [
+            demand.missing for demand in self.demands
+        ]  # less what was given back: 0 or less where it is free
+
+    @property
+    def enough(self) -> bool:
+        return self.freed >= self._needed
 
     def leave(self, rank: int) -> None:
         self.freed += self.moved(self._missing, rank, sub)
@@ -69,7 +69,7 @@ class NodeCount:
         return any(max(self._missing[index]) <= 0 for index, _ in self._held_by[rank])
 
     def moved(self, short: list[Vector], rank: int, change: Callable[[int, int], int]) -> int:
-        """What the job holds changes what its classes are short of; how many nodes more are short of nothing then."""
+        """What the job holds changes what the demands are short of; how many nodes more are short of nothing then."""
         more = 0
         for index, amounts in self._held_by[rank]:
             before = short[index]
@@ -94,12 +94,12 @@ class Rule(PlainPlanner):
         contest = Contest(problem)
 
         def plans(window: Window) -> Callable[[int], Taken | None]:
-            return partial(self._take, contest, window, NodeCount(window), offered_ways(contest, window))
+            return partial(self._take, contest, NodeCount(window), offered_ways(contest, window))
 
         return Curve(self.name, contest.points(contest.windows(), plans), exact=False)
 
     def _take(
-        self, contest: Contest, window: Window, count: NodeCount, offered: Mapping[int, Sequence[Way]], deadline: int
+        self, contest: Contest, count: NodeCount, offered: Mapping[int, Sequence[Way]], deadline: int
     ) -> Taken | None:
         """None where it finds no plan."""
         count.begin()
@@ -107,20 +107,34 @@ class Rule(PlainPlanner):
         keys = {rank: self.key(contest.candidates[rank], ways) for rank, ways in in_time.items() if ways}
         order = sorted(keys, key=lambda rank: (keys[rank], rank))
 
-        search = _Search(window.missing, deadline, count, in_time, self._preference)
-        taken = search.until_enough(order)
-        for _ in range(self.again if search.enough else 0):
+        taken = self._until_enough(order, in_time, deadline, count)
+        for _ in range(self.again if count.enough else 0):
             if len(taken) < 2:
                 break
             order = _reordered(order, taken, contest)
             for way in taken:
                 count.leave_not(way.rank)
-            taken = search.until_enough(order)
-        if not search.enough:
+            taken = self._until_enough(order, in_time, deadline, count)
+        if not count.enough:
             return None
         if self.prune:
-            search.prune(taken)
+            _prune(taken, count)
         return Taken.of([way for way in taken if count.frees(way.rank)], count.freed)
+
+    def _until_enough(
+        self, order: Sequence[int], in_time: Mapping[int, Sequence[Way]], left: int, count: NodeCount
+    ) -> list[Way]:
+        """The ways of the jobs that leave."""
+        taken: list[Way] = []
+        for rank in order:
+            if count.enough:
+                break
+            ways = [way for way in in_time[rank] if way.steps <= left]
+            if ways:
+                taken.append(min(ways, key=self._preference))
+                left -= taken[-1].steps
+                count.leave(rank)
+        return taken
 
     def _preference(self, way: Way) -> tuple[int, ...]:
         wanted = [ACTION_ORDER[action] for action in self.prefer]
@@ -128,42 +142,14 @@ class Rule(PlainPlanner):
         return (place, *by_cost(way))
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """Of enough nodes for one deadline; ``count`` is told of every job that leaves."""
-
-    missing: int
-    deadline: int
-    count: NodeCount
-    in_time: Mapping[int, Sequence[Way]]
-    preference: Callable[[Way], tuple[int, ...]]
-
-    @property
-    def enough(self) -> bool:
-        return self.count.freed >= self.missing
-
-    def until_enough(self, order: Sequence[int]) -> list[Way]:
-        """The ways of the jobs that leave."""
-        taken: list[Way] = []
-        left = self.deadline
-        for rank in order:
-            if self.enough:
-                break
-            ways = [way for way in self.in_time[rank] if way.steps <= left]
-            if ways:
-                taken.append(min(ways, key=self.preference))
-                left -= taken[-1].steps
-                self.count.leave(rank)
-        return taken
-
-    def prune(self, taken: list[Way]) -> None:
-        """Spares the jobs without which the others free enough, the last one first."""
-        for way in reversed(taken):
-            self.count.leave_not(way.rank)
-            if self.enough:
-                taken.remove(way)
-            else:
-                self.count.leave(way.rank)
+def _prune(taken: list[Way], count: NodeCount) -> None:
+    """Spares the jobs without which the others free enough, the last one first."""
+    for way in reversed(taken):
+        count.leave_not(way.rank)
+        if count.enough:
+            taken.remove(way)
+        else:
+            count.leave(way.rank)
 
 
 def _reordered(order: Sequence[int], taken: Sequence[Way], contest: Contest) -> list[int]:
@@ -205,17 +191,12 @@ def _longest_left(candidate: Candidate, _ways: Sequence[Way]) -> float:
     return -inf if candidate.remaining_s is None else -candidate.remaining_s
 
 
-SLURM_DEFAULT = Rule("slurm-default", _lowest_and_smallest, prefer=(Action.KILL,), again=_REPETITIONS)
-YOUNGEST_FIRST = Rule("youngest-first", _youngest, prefer=(Action.KILL,), again=_REPETITIONS)
-YOUNGEST_PRUNE = Rule("youngest-prune", _youngest, prefer=_PBS_ORDER, prune=True)
-LOSS_PER_NODE_PRUNE = Rule("loss-per-node-prune", _loss_per_node, prune=True)
-UJFB = Rule("ujfb", _longest_left, prefer=(Action.SUSPEND,))
+# What the entry points name: called, each makes its rule.
+slurm_default = partial(Rule, "slurm-default", _lowest_and_smallest, prefer=(Action.KILL,), again=_REPETITIONS)
+youngest_first = partial(Rule, "youngest-first", _youngest, prefer=(Action.KILL,), again=_REPETITIONS)
+youngest_prune = partial(Rule, "youngest-prune", _youngest, prefer=_PBS_ORDER, prune=True)
+loss_per_node_prune = partial(Rule, "loss-per-node-prune", _loss_per_node, prune=True)
+ujfb = partial(Rule, "ujfb", _longest_left, prefer=(Action.SUSPEND,))
 
-RULES = {rule.name: rule for rule in (SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE, LOSS_PER_NODE_PRUNE, UJFB)}
-
-# What the entry points name: called, each returns its rule.
-slurm_default = partial(RULES.__getitem__, "slurm-default")
-youngest_first = partial(RULES.__getitem__, "youngest-first")
-youngest_prune = partial(RULES.__getitem__, "youngest-prune")
-loss_per_node_prune = partial(RULES.__getitem__, "loss-per-node-prune")
-ujfb = partial(RULES.__getitem__, "ujfb")
+SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE = slurm_default(), youngest_first(), youngest_prune()
+LOSS_PER_NODE_PRUNE, UJFB = loss_per_node_prune(), ujfb()

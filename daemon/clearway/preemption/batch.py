@@ -1,4 +1,8 @@
-"""Plans for several preemptors that wait in the same cycle: made together, none at another's expense. Pure.
+"""Plans for several preemptors that wait in the same cycle: in which order, and none at another's expense. Pure.
+
+Users take turns, so that a hundred jobs of one user do not keep another user's job waiting. Of one user's jobs those
+come first that were not looked at yet, by their deadlines, then the one that was looked at longest ago: one that could
+not be served before comes after all others, and never instead of them.
 
 One without a plan alone has none beside others either. There is one program for all of the rest
 (``planning.joint.several``). What it does not know (licenses, tasks of an array on parts of nodes), and what it has no
@@ -9,11 +13,12 @@ plans of the others depend on it. When the first one disappears before the job h
 anew.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import zip_longest
 from math import ceil
-from typing import Protocol
 
 from clearway.config.configuration import Mode
 from clearway.eligibility.under_way import UnderWay
@@ -29,17 +34,55 @@ from clearway.preemption.candidates import Survey
 from clearway.preemption.node_needs import takes_parts
 from clearway.preemption.plan import Solution, plan_alone, plan_of, too_late, why_chosen
 
+LATER = "its turn comes in one of the next cycles: planning has taken its time in this one"
 _WITH_GAP = "planned together with others; of what they all lose there may be needless at most"
 _IN_TURN = "planned in its turn; there was no time to find out whether a plan for all of them at once is better"
 _NOT_PROVEN = "planned at once with others; that is not proven to be the best"
 _NO_TIME = "there was no time for it in this cycle"
 _OF_THEIR_OWN = "heterogeneous jobs have a turn of their own"
 
+# The best for one preemptor alone, beside plans for other preemptors.
+SolveAlone = Callable[[Preemptor, Sequence[Plan]], Solution | NoPlan]
+Answers = dict[str, Solution | NoPlan]  # by job_id of the preemptor
+Plans = dict[str, Plan | NoPlan]
 
-class SolveAlone(Protocol):
-    """The best for one preemptor alone; ``beside`` are plans for other preemptors."""
 
-    def __call__(self, preemptor: Preemptor, *, beside: Sequence[Plan] = ()) -> Solution | NoPlan: ...
+class Turns:
+    """Who was looked at when; what is not stored of it only costs somebody a turn."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._jobs: dict[str, int] = {}
+        self._users: dict[str, int] = {}
+        self._told: dict[str, str] = {}
+
+    def in_order(self, waiting: Sequence[Preemptor]) -> list[Preemptor]:
+        """All of them, the next one first; ``waiting`` is in the order of deadlines."""
+        jobs: defaultdict[str, list[Preemptor]] = defaultdict(list)
+        for each in waiting:
+            jobs[each.job.user].append(each)
+        ids = {each.job.job_id for each in waiting}
+        self._jobs = {job_id: at for job_id, at in self._jobs.items() if job_id in ids}
+        self._told = {job_id: why for job_id, why in self._told.items() if job_id in ids}
+        self._users = {user: at for user, at in self._users.items() if user in jobs}
+        users = sorted(jobs, key=lambda user: self._users.get(user, 0))  # stable: else by their first deadlines
+        for own in jobs.values():
+            own.sort(key=lambda each: self._jobs.get(each.job.job_id, 0))
+        rounds = zip_longest(*(jobs[user] for user in users))
+        return [each for one_of_each in rounds for each in one_of_each if each is not None]
+
+    def had(self, preemptor: Preemptor, answer: Solution | NoPlan) -> None:
+        self._count += 1
+        self._told[preemptor.job.job_id] = answer.why if isinstance(answer, NoPlan) else LATER
+        self._jobs[preemptor.job.job_id] = self._users[preemptor.job.user] = self._count
+
+    def missed(self, preemptor: Preemptor) -> None:
+        """Its turn came to nothing, because of others: it is the first of its user's jobs again."""
+        self._jobs.pop(preemptor.job.job_id, None)
+
+    def last_told(self, preemptor: Preemptor) -> str:
+        """Why it had no plan when it was its turn last: that is unlikely to have changed."""
+        return self._told.get(preemptor.job.job_id, LATER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,33 +94,28 @@ class BatchDecision:
     why_later: str = ""
 
 
-Answers = dict[str, Solution | NoPlan]  # by job_id of the preemptor
-Plans = dict[str, Plan | NoPlan]
-
-
 def decide_batch(
     found: Sequence[Preemptor],
     solve: SolveAlone,
     planner: Planner,
     seconds_left: Callable[[], float],
-    known: Mapping[str, Solution | NoPlan] | None = None,
+    known: Answers | None = None,
 ) -> BatchDecision:
-    """A decision for each preemptor, or for those that there is time for.
+    """A decision for each preemptor, or for those that there is time for; ``seconds_left``: see ``plan_together``.
 
     The components of a heterogeneous job are decided on together, and apart from others: all of them, or none.
-    ``seconds_left``: see ``plan_together``; ``known``: what ``solve`` has answered for some of them alone.
+    ``known``: what ``solve`` has answered for some of them alone.
     """
     batch = _Batch(solve, planner, seconds_left, dict(known or {}))
-    components = found[0].components
+    components, by_id = found[0].components, {each.job.job_id: each for each in found}
     if components:
-        group = [each for each in found if each.job.job_id in components]
-        others = tuple(each for each in found if each not in group)
-        return BatchDecision(tuple(batch.all_or_none(group)), others, _OF_THEIR_OWN)
-    plans = batch.decide([each for each in found if not each.components])
-    by_id = {each.job.job_id: each for each in found}
+        plans = batch.all_or_none([each for each in found if each.job.job_id in components])
+    else:
+        plans = batch.decide([each for each in found if not each.components])
     decided = tuple((by_id[job_id], plan) for job_id, plan in plans.items())
     later = tuple(each for each in found if each.job.job_id not in plans)
-    return BatchDecision(decided, later, _OF_THEIR_OWN if all(each.components for each in later) else _NO_TIME)
+    in_turn = components or all(each.components for each in later)
+    return BatchDecision(decided, later, _OF_THEIR_OWN if in_turn else _NO_TIME)
 
 
 def under_way_beside(under_way: UnderWay, plans: Iterable[Plan], deadline: datetime) -> UnderWay:
@@ -105,33 +143,33 @@ class _Batch:
     seconds_left: Callable[[], float]
     known: Answers  # for preemptors alone
 
-    def all_or_none(self, group: Sequence[Preemptor]) -> Iterable[tuple[Preemptor, Plan | NoPlan]]:
+    def all_or_none(self, group: Sequence[Preemptor]) -> Plans:
         """Plans for all components of a heterogeneous job, which count on each other, or for none."""
-        by_id = {each.job.job_id: each for each in group}
-        whys = ["not all of its components could be looked at in this cycle"]
-        plans: Plans = {}
-        if len(group) == len(group[0].components):
-            plans = self.decide(group)
-            refused = ((by_id[job_id], each) for job_id, each in plans.items() if isinstance(each, NoPlan))
-            whys = [f"component {each.job.display_id}: {no.why}" for each, no in refused]
-        if whys or len(plans) < len(group):
-            why = next(iter(whys), "not all components can be served in time beside each other")
-            return [(each, NoPlan(why)) for each in group]
-        together = {own: tuple(sorted(by_id.keys() - {own})) for own in by_id}
-        made = ((by_id[own], each) for own, each in plans.items() if isinstance(each, Plan))
-        return [(each, replace(plan, together=together[each.job.job_id])) for each, plan in made]
+        if len(group) < len(group[0].components):
+            plans, why = Plans(), "not all of its components could be looked at in this cycle"
+        else:
+            plans, why = self.decide(group), "not all components can be served in time beside each other"
+        for each in group:
+            if isinstance(no := plans.get(each.job.job_id), NoPlan):
+                plans, why = {}, f"component {each.job.display_id}: {no.why}"
+        return plans if len(plans) == len(group) else {each.job.job_id: NoPlan(why) for each in group}
 
     def decide(self, found: Sequence[Preemptor]) -> Plans:
         """Each plan after those that it depends on; for some there may have been no time."""
         answers = self._answers(found)
         able = {job_id: each for job_id, each in answers.items() if isinstance(each, Solution)}
-        with_plan = [each for each in found if each.job.job_id in able]
-        if len(able) < 2:
-            plans = self._in_turn(with_plan)
-        elif any(map(_not_in_programs, able.values())):
-            plans = self._in_turn(with_plan, _IN_TURN)
+        best = None
+        if len(able) > 1 and all(map(_in_programs, able.values())):
+            best = plan_together(requests_of(able), self.seconds_left)
+        if best is not None and best.allocations:
+            plans = plans_of({key: each for key, each in able.items() if key not in best.later}, best.allocations)
+            note = _not_proven(best, len(able))
         else:
-            plans = self._by_program(with_plan, able)
+            plans = self._in_turn(found)
+            note = _IN_TURN if len(able) > 1 else ""
+        for job_id, plan in plans.items():
+            if isinstance(plan, Plan):
+                plans[job_id] = replace(plan, note="; ".join(filter(None, (plan.note, note))))
         return plans | {job_id: each for job_id, each in answers.items() if isinstance(each, NoPlan)}
 
     def _answers(self, found: Sequence[Preemptor]) -> Answers:
@@ -140,36 +178,30 @@ class _Batch:
         for each in found:
             job_id = each.job.job_id
             if job_id not in self.known and (not answers or self.seconds_left() > 0):
-                self.known[job_id] = self.solve(each)
+                self.known[job_id] = self.solve(each, ())
             if job_id in self.known:
                 answers[job_id] = self.known[job_id]
         return answers
 
-    def _by_program(self, found: Sequence[Preemptor], able: Mapping[str, Solution]) -> Plans:
-        best = plan_together(requests_of(able), self.seconds_left)
-        if best is None or not best.allocations:
-            return self._in_turn(found, _IN_TURN)
-        plans = plans_of({key: each for key, each in able.items() if key not in best.later}, best.allocations)
-        return _noted(plans, _not_proven(best, len(able)))
-
-    def _in_turn(self, found: Sequence[Preemptor], note: str = "") -> Plans:
+    def _in_turn(self, found: Sequence[Preemptor]) -> Plans:
         """Each beside the plans of those before it; the first in any case, the others while there is time."""
         plans: Plans = {}
         for each in found:
-            beside = [plan for plan in plans.values() if isinstance(plan, Plan)]
+            answer = self.known.get(each.job.job_id)
+            if not isinstance(answer, Solution):
+                continue
             if plans and self.seconds_left() <= 0:
                 break
-            answer = self.known.get(each.job.job_id)
-            if beside or answer is None or (isinstance(answer, Solution) and answer.rough):
-                answer = self.solve(each, beside=beside)
-            plans[each.job.job_id] = plan_alone(answer, self.planner) if isinstance(answer, Solution) else answer
-        return _noted(plans, note)
+            beside = [plan for plan in plans.values() if isinstance(plan, Plan)]
+            best = self.solve(each, beside) if beside or answer.rough else answer
+            plans[each.job.job_id] = plan_alone(best, self.planner) if isinstance(best, Solution) else best
+        return plans
 
 
-def _not_in_programs(solution: Solution) -> bool:
-    """Whether the joint programs do not know its needs."""
+def _in_programs(solution: Solution) -> bool:
+    """Whether the joint programs know its needs."""
     problem = solution.prepared.problem
-    return bool(problem.pools) or (solution.prepared.preemptor.tasks > 1 and takes_parts(problem))
+    return not problem.pools and (solution.prepared.preemptor.tasks == 1 or not takes_parts(problem))
 
 
 def _not_proven(best: Best, asked: int) -> str:
@@ -177,13 +209,6 @@ def _not_proven(best: Best, asked: int) -> str:
         return ""
     gap = gap_of(best.allocations, best.least_node_s) if len(best.allocations) == asked and best.least_node_s else 0.0
     return f"{_WITH_GAP} {100 * gap:.1f} %" if gap else _NOT_PROVEN
-
-
-def _noted(plans: Plans, note: str) -> Plans:
-    return {
-        key: replace(each, note="; ".join(filter(None, (each.note, note)))) if isinstance(each, Plan) else each
-        for key, each in plans.items()
-    }
 
 
 def requests_of(solutions: Mapping[str, Solution]) -> list[Request]:
@@ -233,22 +258,17 @@ def _busy_s(solutions: Mapping[str, Solution]) -> int:
 def _point(allocation: Allocation, solution: Solution, busy_s: int) -> CurvePoint:
     """The allocation as a point of a curve; it was planned as though ``busy_s`` had passed."""
     problem = solution.prepared.problem
-    going = (*allocation.leaving, *allocation.ending)
+    going = sorted((*allocation.leaving, *allocation.ending), key=lambda each: each[0])
     names = {job_id for job_id, _ in going}
     own = [each for each in problem.candidates if each.job_id in names]
-    ready_s = {(each.job_id, way.action): ceil(way.ready_s) for each in own for way in each.options}
+    ready_s = {(each.job_id, way.action): way.ready_s for each in own for way in each.options}
     passed_s = busy_s if allocation.done_s or allocation.ending else 0
-    planned = [
-        PlannedAction(
-            job_id,
-            option.action,
-            option.lost_work_node_s,
-            ceil(option.checkpoint_s),
-            ready_s.get((job_id, option.action), ceil(option.ready_s)),
-            0 if option.action is Action.END else option.return_node_s,
-        )
-        for job_id, option in sorted(going, key=lambda each: each[0])
-    ]
+    planned = []
+    for job_id, option in going:
+        ready = ceil(ready_s.get((job_id, option.action), option.ready_s))
+        return_node_s = 0 if option.action is Action.END else option.return_node_s
+        lost_node_s, checkpoint_s = option.lost_work_node_s, ceil(option.checkpoint_s)
+        planned.append(PlannedAction(job_id, option.action, lost_node_s, checkpoint_s, ready, return_node_s))
     return CurvePoint(
         max_delay_s=min(allocation.done_s + passed_s, problem.max_delay_s) if busy_s else allocation.done_s,
         feasible=True,
@@ -266,19 +286,16 @@ def _verdicts(point: CurvePoint, solution: Solution, goes_for: Mapping[str, str]
     called, only_end = prepared.preemptor.called, prepared.ground.jobs.only_end
 
     def spares(job_id: str) -> Verdict:
+        code, reason = "not_needed", f"not needed: all {called}s together are served at less cost without it"
         if (owner := goes_for.get(job_id)) is not None:
-            reason = f"it leaves for {called} {owner}, once for all of them"
-            return Verdict(job_id, Choice.SPARED, "leaves_for_another", reason)
-        reason = f"not needed: all {called}s together are served at less cost without it"
-        return Verdict(job_id, Choice.SPARED, "not_needed", reason)
+            code, reason = "leaves_for_another", f"it leaves for {called} {owner}, once for all of them"
+        return Verdict(job_id, Choice.SPARED, code, reason)
 
     # Most are the same in all plans that are made together.
     spared = survey.once((called, id(candidates)), lambda: {each.job_id: spares(each.job_id) for each in candidates})
     found = dict(spared)
-    for candidate in candidates if only_end else ():
-        job_id = candidate.job_id
-        if job_id in only_end and job_id not in goes_for:
-            found[job_id] = too_late(candidate, prepared) or found[job_id]
+    ending = [each for each in candidates if each.job_id in only_end and each.job_id not in goes_for]
+    found |= {late.job_id: late for each in ending if (late := too_late(each, prepared))}
     for planned in point.actions:
         if planned.job_id in found:  # not one that only others may preempt: on it there is a verdict already
             together = "" if planned.action is Action.END else f"; planned together with other {called}s"

@@ -7,15 +7,15 @@ are.
 
 Slurm's order is kept. One that is not served yet keeps those behind it that want the same nodes from making eternal
 jobs leave, unless their time limits end before it could start: EASY backfill (Lifka 1995), with the nodes of eternal
-jobs counted as free. An urgent job that waits comes before all of them. A job that overtakes one that is not planned
-for (an array, say) gets no node that is idle already: Slurm may be keeping it. For P pending jobs, H that wait first in
-line (at most ``_MOST_AHEAD``) and N nodes the time is O(P (log P + H N)), the memory O(P + H N).
+jobs counted as free. Urgent jobs that wait come before all of them. One that overtakes a job that is not planned for
+(an array, say) gets no node that is idle already: Slurm may be keeping it. Time O(P (log P + H N)) for P pending jobs,
+H that wait first in line (at most ``_MOST_AHEAD``) and N nodes.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -49,21 +49,12 @@ def preemptors(
     """The pending jobs that some rule makes preemptors, most pressing first; ``own_placements`` are Clearway's own."""
     looks = (
         attempt(f"{job.job_id} as an urgent job", partial(preemptor_of, job, rules, own_placements, snapshot))
-        for job in _perhaps_urgent(snapshot.pending, rules)
+        for job in snapshot.pending
+        # There may be many thousands that no rule can make urgent, whatever they claim.
+        if any(is_of(rule, job.partitions, job.qos, job.account, job.user) for rule in rules)
     )
     found = _whole_jobs([each for each in looks if each is not None], snapshot)
     return tuple(sorted(found, key=lambda preemptor: (preemptor.deadline, preemptor.job.job_id)))
-
-
-def _perhaps_urgent(pending: Iterable[Job], rules: Sequence[PreemptorRule]) -> Iterator[Job]:
-    """Without most of those that no rule can make urgent, whatever they claim: there may be many thousands."""
-    known: dict[tuple[tuple[str, ...], str, str, str], bool] = {}
-    for job in pending:
-        kind = (job.partitions, job.qos, job.account, job.user)
-        if kind not in known:
-            known[kind] = any(is_of(rule, *kind) for rule in rules)
-        if known[kind]:
-            yield job
 
 
 def preemptor_of(
@@ -162,6 +153,11 @@ def obstacle(job: Job, own_placements: frozenset[str], topology: Topology, now: 
     gpus_unknown = job.gpus is None or (bool(job.gres) and not job.gpus)
     few_switches = job.switches == 1 or 1 < job.switches < job.num_nodes
     in_another = bool(job.reservation) and job.reservation not in own_placements
+    one_of_several = f"it asks for one of several licenses ({job.licenses}); only certain ones can be planned for"
+    unplanned = f"its constraint {job.features!r} cannot be planned for: counts of features and ! are not"
+    unknown_switches = (
+        f"it asks for nodes under few leaf switches, and which those are is not known: {topology.unknown}"
+    )
     found = (
         (of.HELD, job.priority == 0, "it is held"),
         (of.ARRAY, each_waits, f"each of its tasks waits for another job's ({job.dependency})"),
@@ -170,22 +166,10 @@ def obstacle(job: Job, own_placements: frozenset[str], topology: Topology, now: 
         (of.OTHER_REASON, begins_later, f"it is not to start before {begins}"),
         (of.OTHER_REASON, not possible, f"it does not wait for nodes (reason {job.reason})"),
         (of.GRES, gpus_unknown, f"what it asks of each node cannot be told from {job.gres}"),
-        (
-            of.LICENSES,
-            licenses_of(job.licenses) is None,
-            f"it asks for one of several licenses ({job.licenses}); only certain ones can be planned for",
-        ),
+        (of.LICENSES, licenses_of(job.licenses) is None, one_of_several),
         (of.REQUIRED_NODES, required > job.num_nodes, f"it asks for {required} certain nodes, but for fewer in all"),
-        (
-            of.SWITCHES,
-            bool(topology.unknown) and few_switches,
-            f"it asks for nodes under few leaf switches, and which those are is not known: {topology.unknown}",
-        ),
-        (
-            of.CONSTRAINT,
-            alternatives(job.features) is None,
-            f"its constraint {job.features!r} cannot be planned for: counts of features and ! are not",
-        ),
+        (of.SWITCHES, bool(topology.unknown) and few_switches, unknown_switches),
+        (of.CONSTRAINT, alternatives(job.features) is None, unplanned),
         (of.RESERVATION, in_another, f"it already asks for the reservation {job.reservation}"),
     )
     return next((Obstacle(code, why) for code, applies, why in found if applies), None)
@@ -223,27 +207,19 @@ def usual_partition(snapshot: ClusterSnapshot, rules: Sequence[PreemptorRule]) -
     return named or max(sizes, key=lambda name: (sizes[name], name), default="")
 
 
-@dataclass
 class _Queue:
     """The jobs that wait first, as far as the queue was looked at."""
 
-    snapshot: ClusterSnapshot
-    settings: EternalConfig
-    now: datetime
-    # Jobs that others must not overtake: the nodes of each, and when it can start at the earliest.
-    ahead: list[tuple[frozenset[str], datetime]] = field(default_factory=list)
-    passed_over: list[frozenset[str]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.never = datetime.max.replace(tzinfo=self.now.tzinfo)
+    def __init__(self, snapshot: ClusterSnapshot, settings: EternalConfig, now: datetime) -> None:
+        self.snapshot, self.settings, self.now = snapshot, settings, now
+        # Jobs that others must not overtake: the nodes of each, and when it can start at the earliest.
+        self.ahead: list[tuple[frozenset[str], datetime]] = []
+        self.passed_over: list[frozenset[str]] = []
+        self.never = datetime.max.replace(tzinfo=now.tzinfo)
         self._reach: dict[tuple[str, ...], frozenset[str]] = {}
-        self._free_at = {node.name: self._when_free(node.name) for node in self.snapshot.nodes if node.available}
-        self.held = frozenset(
-            name
-            for job in self.snapshot.jobs
-            if job.state.holds_nodes and is_eternal(job, self.settings)
-            for name in job.nodes
-        )
+        self._free_at = {node.name: self._when_free(node.name) for node in snapshot.nodes if node.available}
+        eternal = (job for job in snapshot.jobs if job.state.holds_nodes and is_eternal(job, settings))
+        self.held = frozenset(name for job in eternal for name in job.nodes)
 
     def reach(self, job: Job) -> frozenset[str]:
         """The nodes of the job's partitions."""

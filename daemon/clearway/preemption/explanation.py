@@ -3,19 +3,18 @@
 Questions about a plan, each answered by whole solutions of its own problem, never by an estimate:
 
 chosen  the best plan without this job: the problem without the candidate, solved again.
-spared  the best plan in which this job leaves. Once it does, the nodes that it holds alone are free, its checkpoint has
-        taken its time on the file system, and what is left is a smaller problem without it; its best way is the best
-        of these. Many candidates free equally many nodes and take the same time: they share that smaller problem *with*
-        all candidates. Where its best plan does not hold the job, it is the best one without it too.
+spared  the best plan in which this job leaves: then the nodes that it holds alone are free, and its checkpoint has
+        taken its time on the file system. What is left is a smaller problem without it. Candidates that free equally
+        many nodes in the same time share that problem *with* all of them: if its best plan does not hold the job, it
+        is the best one without it too.
 later   what twice the delay would allow. Jobs that would end by themselves by then are counted in where they are
         candidates; with those that are not it could cost less still.
 rules   what simple rules would have done; each is given the cheapest of its plans for the deadlines of the curve.
 curve   the best plan of some further deadlines, up to the plan's own.
 
 A cost is the least within the plan's own deadline: coming back may cost less than in the plan, for which the urgent job
-does not wait as long (see ``model.choose``). The plan's own planner answers all but the rules, so they are as exact as
-it is. Each takes many solutions, so ``explain`` works in slices and stops when it is told to; what it did not come to
-is marked as not known.
+does not wait as long (see ``model.choose``). The plan's own planner answers all but the rules. As each takes many
+solutions, ``explain`` works in slices; what it did not come to is marked as not known.
 """
 
 from collections import Counter
@@ -28,7 +27,7 @@ from clearway.estimates.costs import TIME_LIMIT_SLACK_S
 from clearway.model.plan import Alternative, Choice, Cost, CurvePoint, Explanation, Later, OperationPlan, RuleOutcome
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner, further_deadlines, with_point
-from clearway.planning.formulation.shared_bandwidth import overlaps
+from clearway.planning.formulation.shared_bandwidth import shares, with_options
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE
 
 _LONGER = 4  # longer deadlines that are looked at
@@ -77,17 +76,17 @@ class Explaining:
     def result(self) -> Explanation:
         alternatives = [
             Alternative(
-                candidate.job_id,
-                Choice.CHOSEN if candidate.job_id in self._chosen else Choice.SPARED,
-                candidate.job_id in self._found,
-                self._found.get(candidate.job_id),
+                job_id := candidate.job_id,
+                Choice.CHOSEN if job_id in self._chosen else Choice.SPARED,
+                job_id in self._found,
+                self._found.get(job_id),
             )
-            for candidate in self._problem.candidates
+            for candidate in sorted(self._problem.candidates, key=lambda each: each.job_id)
             if self._chosen.get(candidate.job_id) is not Action.END  # it leaves by itself
         ]
         return Explanation(
             cost=self.plan.chosen.cost,
-            alternatives=tuple(sorted(alternatives, key=lambda each: each.job_id)),
+            alternatives=tuple(alternatives),
             later=self._later,
             rules=tuple(self._rules),
             complete=self._complete,
@@ -113,7 +112,11 @@ class Explaining:
                 self._found[job_id] = _least(planner, without(problem, job_id))
                 yield
         yield from self._find_later()
-        if overlaps(problem):
+        yield from self._find_spared()
+
+    def _find_spared(self) -> Iterator[None]:
+        problem = self._problem
+        if problem.busy_s or shares(problem):
             return  # that a job leaves changes what time others have by more than a sum
         for planned in self.plan.chosen.actions:
             if planned.action is Action.END:
@@ -146,17 +149,16 @@ class Explaining:
     def _find_leaving(self, candidate: Candidate) -> Iterator[None]:
         """The best plans in which this job leaves; yields after every solution that this took."""
         problem = self._problem
-        best: Cost | None = None
-        if any(each.action is Action.END for each in problem.in_time(candidate.options)):
-            best = _least(self.planner, problem)  # it leaves by itself
-            yield
+        costs: list[Cost | None] = []
         for option in problem.in_time(candidate.options):
             if option.action is Action.END:
+                costs.append(_least(self.planner, problem))  # it leaves by itself
+                yield
                 continue
             steps = ceil(option.checkpoint_s / problem.step_s)
             key = (self._freed(candidate), steps)
-            own = problem.needs is not None or any(self._holders[name] > 1 for name in candidate.node_names)
             point = None
+            own = problem.needs is not None or any(self._holders[name] > 1 for name in candidate.node_names)
             if not own:
                 if key not in self._shared:
                     self._shared[key] = self._rest(*key)
@@ -167,9 +169,9 @@ class Explaining:
                 point = self._rest(*key, without=candidate.job_id)
                 yield
             if point is not None:
-                cost = point.cost + Cost(option.lost_work_node_s, option.return_node_s, steps * problem.step_s, 1)
-                best = cost if best is None else min(best, cost)
-        self._found[candidate.job_id] = best
+                steps_s = steps * problem.step_s
+                costs.append(point.cost + Cost(option.lost_work_node_s, option.return_node_s, steps_s, 1))
+        self._found[candidate.job_id] = min([each for each in costs if each is not None], default=None)
 
     def _freed(self, candidate: Candidate) -> int:
         """Nodes that are free as soon as this job alone has left; more than are needed count as enough."""
@@ -181,13 +183,11 @@ class Explaining:
     def _rest(self, freed: int, gone_steps: int, without: str | None = None) -> CurvePoint | None:
         """What remains to be done; the file system's first steps are gone, during which others end by themselves."""
         problem, gone_s = self._problem, gone_steps * self._problem.step_s
-        candidates = tuple(_sooner(each, gone_s) for each in problem.candidates if each.job_id != without)
-        rest = replace(
-            problem,
-            nodes_needed=problem.nodes_needed - freed,
-            max_delay_s=problem.max_delay_s - gone_s,
-            candidates=candidates,
-        )
+        left = replace(problem, candidates=tuple(each for each in problem.candidates if each.job_id != without))
+        if gone_s:
+            left = with_options(left, lambda option: replace(option, ready_s=max(0.0, option.ready_s - gone_s)))
+        needed = problem.nodes_needed - freed
+        rest = replace(left, nodes_needed=needed, max_delay_s=problem.max_delay_s - gone_s)
         return self.planner.decide(rest).choose()
 
 
@@ -205,10 +205,3 @@ def _ending(candidate: Candidate, within_s: int) -> Candidate:
     ready_s = candidate.remaining_s + TIME_LIMIT_SLACK_S
     own_end = (Option(Action.END, ready_s=ready_s),) if ready_s <= within_s else ()
     return replace(candidate, options=(*candidate.options, *own_end))
-
-
-def _sooner(candidate: Candidate, gone_s: int) -> Candidate:
-    if not gone_s:
-        return candidate
-    options = [replace(option, ready_s=max(0.0, option.ready_s - gone_s)) for option in candidate.options]
-    return replace(candidate, options=tuple(options))

@@ -40,15 +40,6 @@ from clearway.preemption.proposals import SilentNodes
 from clearway.preemption.validation import ask_misfit, ask_of, over_budget, over_limits, waiting_now
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """How far the other components of a heterogeneous job are: no job leaves before each has its placement."""
-
-    lost: str = ""  # the display_id of one that cannot be served any more
-    approved: bool = True  # all are carried out
-    placed: bool = True  # all have their placements, and are attached to them
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """What is seen of an eviction, from a snapshot and a list of reservations taken after its last change."""
@@ -63,7 +54,10 @@ class Observation:
     hidden: bool = False  # the preemptor may be there, though its record could not be read
     attached: bool = False  # the preemptor, or a task of its array, could start in the placement, or runs there
     inside: tuple[Job, ...] = ()  # tasks of an array that run in the placement
-    parts: Parts = Parts()  # the other components of a heterogeneous job
+    # The other components of a heterogeneous job: no job leaves before each has its placement.
+    part_lost: str = ""  # the display_id of one that cannot be served any more
+    parts_approved: bool = True  # all are carried out
+    parts_placed: bool = True  # all have their placements, and are attached to them
     lost: str = ""  # why the plan does not fit any more, where no job leaves yet
 
 
@@ -77,25 +71,35 @@ class EvictionLifecycle(Lifecycle[Eviction]):
     def next_phase(self, e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Phase | None:
         observation = observe(e, cycle, done)
         if e.plan.components and e.state.before_start:
-            observation = replace(observation, parts=parts_of(e, self._parts(e), cycle.snapshot))
+            observation = self._with_parts(e, observation, cycle.snapshot)
         return next_phase(e, observation, cycle.now, cycle.config.execution.watch_return)
 
     def _parts(self, e: Eviction) -> list[Eviction]:
         """The evictions of the other components of its heterogeneous job."""
+        own, components = e.preemptor.job_id, e.plan.components
         others = [o for o in self.basis.operations.others(e) if isinstance(o, Eviction)]
-        return [
-            o for o in others if o.preemptor.job_id in e.plan.components and e.preemptor.job_id in o.plan.components
-        ]
+        return [o for o in others if o.preemptor.job_id in components and own in o.plan.components]
+
+    def _with_parts(self, e: Eviction, seen: Observation, snapshot: ClusterSnapshot) -> Observation:
+        by_job = {part.preemptor.job_id: part for part in self._parts(e)}
+        for job_id in e.plan.components:
+            job, part = snapshot.job_by_id.get(job_id), by_job.get(job_id)
+            if job_id == e.preemptor.job_id or (job is not None and job.state.holds_nodes):
+                continue
+            if part is None or part.state.undoing:
+                return replace(seen, part_lost=job_id if job is None else job.display_id)
+            approved, placed = seen.parts_approved and part.state.acting, seen.parts_placed and bool(part.placement)
+            placed = placed and job is not None and job.reservation == part.placement
+            seen = replace(seen, parts_approved=approved, parts_placed=placed)
+        return seen
 
     def target(self, e: Eviction, command: Command, snapshot: ClusterSnapshot) -> Target:
         """A preemptor that was not seen may be in the placement all the same, and could never start without it."""
         guests = [job.job_id for job in _strangers(e, snapshot)]
         if e.preemptor.job_id not in snapshot.job_by_id:
             guests.append(e.preemptor.job_id)
-        tasks: list[str] = []
-        if command is Command.DETACH:
-            inside = (job for job in snapshot.jobs_in.get(e.placement, ()) if _attached(e, job))
-            tasks = sorted(job.job_id for job in inside if job.job_id != e.preemptor.job_id)
+        inside = snapshot.jobs_in.get(e.placement, ()) if command is Command.DETACH else ()
+        tasks = sorted(job.job_id for job in inside if _attached(e, job) and job.job_id != e.preemptor.job_id)
         return Target(job_ids=(e.preemptor.job_id, *tasks), guests=tuple(guests))
 
     def refused(self, e: Eviction, command: Command, error: SlurmError) -> Phase | None:
@@ -107,8 +111,8 @@ class EvictionLifecycle(Lifecycle[Eviction]):
 
     def cause(self, e: Eviction) -> Cause:
         plan, ordinary = e.plan, e.plan.ordinary
-        preemptor = Preemptor(plan.preemptor, plan.rule, plan.problem.max_delay_s, plan.deadline)
-        preemptor = replace(preemptor, ordinary=ordinary, only_opportunistic=ordinary)
+        asked = (plan.preemptor, plan.rule, plan.problem.max_delay_s, plan.deadline)
+        preemptor = Preemptor(*asked, ordinary=ordinary, only_opportunistic=ordinary)
         return Cause(Purpose.PREEMPTION, preemptor, budgeted=not e.approved_by)
 
     def misfits(self, e: Eviction, cycle: CycleContext) -> dict[str, str]:
@@ -139,53 +143,50 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         if impossible.why(ident, asks, cycle.now) is not None or time.left_s(UNDER_WAY) <= 0:
             return None
         context = self.basis.context(cycle, under_way_for_replan(e, cycle.others, stuck.keys()))
-        with time.spending():
-            plan = NoPlan("it is not urgent") if now is None else self._plan(e, now, context, cycle)
-        reasons = "; ".join(f"{what}: {why}" for what, why in sorted(stuck.items()))
-        if why := self._called_off(e, now, plan, cycle):
-            return undo(OutcomeCode.CALLED_OFF, why)
-        if isinstance(plan, Plan):
-            return plan
-        if now is not None and plan.curve is not None:
+        found = self._plan_again(e, now, context, cycle)
+        if not isinstance(found, NoPlan):
+            return found
+        if now is not None and found.curve is not None:
             until = changes_at(context, None if now.ordinary else now.deadline, horizon(now, context))
             impossible.remember(ident, asks, "no other plan is possible", until)
         if e.plan.components:
-            why = f"not all nodes of component {e.preemptor.display_id} will be free in time ({reasons})"
+            why = f"not all nodes of component {e.preemptor.display_id} will be free in time ({_listed(stuck)})"
             return undo(OutcomeCode.CALLED_OFF, why)
-        if e.late:
-            return None
-        text = f"Not all nodes will be free in time ({reasons}), and no other plan is possible: it waits."
-        return Phase(e.state, event=text, late=True)
+        text = f"Not all nodes will be free in time ({_listed(stuck)}), and no other plan is possible: it waits."
+        return None if e.late else Phase(e.state, event=text, late=True)
 
-    def _called_off(self, e: Eviction, now: Preemptor | None, plan: Plan | NoPlan, cycle: CycleContext) -> str:
-        """Why what the job asks for by now is planned for from the beginning, as for any other job; empty: it is not.
+    def _plan_again(
+        self, e: Eviction, now: Preemptor | None, context: PlanningContext, cycle: CycleContext
+    ) -> Plan | Phase | NoPlan:
+        """On the nodes of the partition that it may start in by now; a row where it is planned for as any other job.
 
-        An operator has approved what it asked for then. And nobody gets more by changing a job than by submitting it.
+        An operator approves what it asks for then, and nobody gets more by changing a job than by submitting it.
         """
-        if not (changed := _changed_ask(e, cycle)):
-            return ""
+        changed, operations = _changed_ask(e, cycle), self.basis.operations
         told = f"The {e.plan.called} {changed}"
         if now is None:
-            return told
-        if e.approved_by:
-            return f"{told}, and another plan for it has to be approved"
-        if isinstance(plan, NoPlan) or plan.ordinary:
-            return ""
-        over = over_limits(plan, self.basis.operations.takings(cycle.now), cycle.config.budget)
-        return f"{told}, and {over}" if over else ""
-
-    def _plan(self, e: Eviction, now: Preemptor, context: PlanningContext, cycle: CycleContext) -> Plan | NoPlan:
-        """On the nodes of the partition that it may start in by now."""
+            return undo(OutcomeCode.CALLED_OFF, told) if changed else NoPlan("it is not urgent")
+        if changed and e.approved_by:
+            return undo(OutcomeCode.CALLED_OFF, f"{told}, and another plan for it has to be approved")
         pinned = cycle.snapshot.job_by_id[e.preemptor.job_id].partitions == (e.plan.pin,)
-        plan = decide(replace(now, only_in=(e.plan.pin,)) if pinned else now, context, self.basis.planner)
+        with self.basis.time.spending():
+            plan = decide(replace(now, only_in=(e.plan.pin,)) if pinned else now, context, self.basis.planner)
         if isinstance(plan, NoPlan):
             return plan
-        over = over_budget(plan, self.basis.operations.usage_beside(e, cycle.now), cycle.config.budget)
-        return NoPlan(over) if over else replace(plan, ask=ask_of(now, context.limits))
+        if over := over_budget(plan, operations.usage_beside(e, cycle.now), cycle.config.budget):
+            return NoPlan(over)
+        if changed and not plan.ordinary:
+            over = over_limits(plan, operations.takings(cycle.now), cycle.config.budget)
+        fresh = replace(plan, ask=ask_of(now, context.limits))
+        return undo(OutcomeCode.CALLED_OFF, f"{told}, and {over}") if over else fresh
 
 
 def _changed_ask(e: Eviction, cycle: CycleContext) -> str:
     return ask_misfit(e.plan, cycle.snapshot, cycle.config, frozenset({e.placement}))
+
+
+def _listed(reasons: Mapping[str, str]) -> str:
+    return "; ".join(f"{what}: {why}" for what, why in sorted(reasons.items()))
 
 
 def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Observation:
@@ -198,16 +199,12 @@ def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Obs
         ours = None
     elif done & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT, Command.EXTEND_PLACEMENT}:
         ours = placement(e, now, grace)
-    if preemptor is not None and Command.ATTACH in done:
-        preemptor = replace(preemptor, reservation=e.placement)
-    elif preemptor is not None and Command.DETACH in done:
-        preemptor = replace(preemptor, reservation=None)
+    if preemptor is not None and done & {Command.ATTACH, Command.DETACH}:
+        preemptor = replace(preemptor, reservation=e.placement if Command.ATTACH in done else None)
     lost = lost_nodes(e, snapshot, cycle.others) if ours is None and e.state is E.PLACING else {}
-    misfit = "; ".join(f"{what}: {why}" for what, why in sorted(lost.items()))
-    if e.state is E.PLACING and (changed := _changed_ask(e, cycle)):
-        misfit = f"The {e.plan.called} {changed}"
+    changed = _changed_ask(e, cycle) if e.state is E.PLACING else ""
     return Observation(
-        lost=misfit,
+        lost=f"The {e.plan.called} {changed}" if changed else _listed(lost),
         preemptor=preemptor,
         hidden=Command.DELETE_PLACEMENT not in done and snapshot.hides(e.preemptor.job_id),
         placement=ours,
@@ -219,21 +216,6 @@ def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Obs
         attached=attached,
         inside=tuple(_inside(e, snapshot)),
     )
-
-
-def parts_of(e: Eviction, parts: Sequence[Eviction], snapshot: ClusterSnapshot) -> Parts:
-    """``parts`` are the evictions under way for other components of the same heterogeneous job."""
-    by_job = {part.preemptor.job_id: part for part in parts}
-    found = Parts()
-    for job_id in e.plan.components:
-        job, part = snapshot.job_by_id.get(job_id), by_job.get(job_id)
-        if job_id == e.preemptor.job_id or (job is not None and job.state.holds_nodes):
-            continue
-        if part is None or part.state.undoing:
-            return Parts(lost=job_id if job is None else job.display_id)
-        placed = bool(part.placement) and job is not None and job.reservation == part.placement
-        found = replace(found, approved=found.approved and part.state.acting, placed=found.placed and placed)
-    return found
 
 
 def _strangers(e: Eviction, snapshot: ClusterSnapshot) -> Iterator[Job]:
@@ -258,12 +240,11 @@ def _fewer_tasks(e: Eviction, snapshot: ClusterSnapshot) -> dict[str, str]:
 
 
 def _nodes_free(e: Eviction, snapshot: ClusterSnapshot) -> bool:
-    suspended = {p.job_id for p in e.preemptions if p.state is PreemptionState.SUSPENDED}
     expected = {e.preemptor.job_id, *e.plan.staying, *(job.job_id for job in _inside(e, snapshot))}
+    suspended = {p.job_id for p in e.preemptions if p.state is PreemptionState.SUSPENDED}
     jobs = (job for name in e.plan.placement_nodes for job in snapshot.jobs_on.get(name, ()))
-    others = (job for job in jobs if job.job_id not in expected)
-    gone = all(job.job_id in suspended and job.state is JobState.SUSPENDED for job in others)
-    return gone and not snapshot.unreadable
+    asleep = (job.state is JobState.SUSPENDED and job.job_id in suspended for job in jobs if job.job_id not in expected)
+    return all(asleep) and not snapshot.unreadable
 
 
 def may_resume(e: Eviction, p: Preemption, cycle: CycleContext) -> bool:
@@ -273,13 +254,11 @@ def may_resume(e: Eviction, p: Preemption, cycle: CycleContext) -> bool:
     Slurm refuses us the placement, the snapshot alone has to do.
     """
     snapshot = cycle.snapshot
-    if e.state.before_start or snapshot.unreadable or p.requeued_at is None:
-        return False
-    if any(_attached(e, job) for job in snapshot.jobs_in.get(e.placement, ())):
-        return False
     ours = cycle.reservation(e.placement)
     covered = ours is not None and set(p.job.nodes) <= set(ours.nodes)
-    if not covered and not cycle.refused & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT}:
+    refused = cycle.refused & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT}
+    could_start = any(_attached(e, job) for job in snapshot.jobs_in.get(e.placement, ()))
+    if e.state.before_start or snapshot.unreadable or could_start or p.requeued_at is None or not (covered or refused):
         return False
     # A job that was there before the suspension has other processors: both ran at once. Slurm tells whole seconds: one
     # that started in the second of the suspension may have these very processors.
@@ -326,8 +305,8 @@ def _before_start(e: Eviction, observation: Observation, now: datetime) -> Phase
         return started
     if (pointless := _pointless(e, job)) or job is None:
         return undo(OutcomeCode.POINTLESS, pointless)
-    if observation.parts.lost:
-        return undo(OutcomeCode.CALLED_OFF, f"component {observation.parts.lost} of its heterogeneous job has no plan")
+    if observation.part_lost:
+        return undo(OutcomeCode.CALLED_OFF, f"component {observation.part_lost} of its heterogeneous job has no plan")
     if observation.stranger is not None:
         why = f"Job {observation.stranger.display_id} of user {observation.stranger.user} was in the placement, "
         return undo(OutcomeCode.MISUSED, f"{why}which is for {e.plan.called} {job.display_id} alone")
@@ -347,7 +326,7 @@ def _has_started(e: Eviction, observation: Observation, now: datetime) -> Phase 
 
 
 def _towards_start(e: Eviction, observation: Observation, job: Job, now: datetime) -> Phase | None:
-    if e.state is E.PLACING and (observation.paused or not observation.parts.approved):
+    if e.state is E.PLACING and (observation.paused or not observation.parts_approved):
         return None
     if observation.lost and e.placement:  # Slurm refuses it, and no job has left: the preemptor is planned for anew
         return call_off(e, Outcome(OutcomeCode.CALLED_OFF, observation.lost))
@@ -356,7 +335,7 @@ def _towards_start(e: Eviction, observation: Observation, job: Job, now: datetim
     if job.reservation != e.placement:
         return Phase(e.state, Command.ATTACH)
     if e.state is E.PLACING:
-        return Phase(E.PREEMPTING) if observation.parts.placed else None
+        return Phase(E.PREEMPTING) if observation.parts_placed else None
     if e.state is E.PREEMPTING and observation.nodes_free:
         return Phase(E.STARTING)
     if not e.late and now > e.plan.deadline:
@@ -379,9 +358,8 @@ def _pointless(e: Eviction, job: Job | None) -> str:
 def _started(e: Eviction, jobs: Sequence[Job], now: datetime) -> Phase:
     """The row of an eviction whose preemptor has started; of an array, these of its tasks."""
     starts = [job.start_time for job in jobs if job.start_time is not None]
-    what = f"The {e.plan.called} started"
-    if e.preemptor.pending_tasks > 1:
-        what = f"{len(jobs)} task(s) of the {e.plan.called} started"
+    what = f"{len(jobs)} task(s) of the" if e.preemptor.pending_tasks > 1 else "The"
+    what += f" {e.plan.called} started"
     if starts:
         margin_s = (e.plan.deadline - max(starts)).total_seconds()
         what += f" {abs(margin_s):.1f} s {'before' if margin_s >= 0 else 'after'} its deadline"

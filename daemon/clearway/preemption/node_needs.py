@@ -1,16 +1,17 @@
 """What an urgent job asks of its nodes, and which nodes serve it once certain jobs have left. Pure.
 
 A job that may share its nodes takes a part of each: a node serves it as soon as so many processors, so much memory and
-so many GPUs are free there. One that asks for no GPUs is given parts only where they differ from whole nodes, and where
-what it takes of each is beyond doubt. Every other job takes whole nodes; where it asks for certain or contiguous ones,
-the planner is told which nodes are good enough and where they lie.
+so many GPUs are free there. Without GPUs it is given parts only where they differ from whole nodes, and where what it
+takes of each is beyond doubt. Every other job takes whole nodes; where it asks for certain or contiguous ones, the
+planner is told which are good enough and where they lie.
 
-Where it is not known what each job holds on a node (``clearway.eligibility.node_usage``), each counts as holding the
-whole node: it is then free when all have left, which is always true.
+Where it is not known what each job holds on a node (``clearway.eligibility.node_usage``), each counts as holding all of
+it: it is then free when all have left, which is always true.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -18,12 +19,13 @@ from clearway.eligibility.constraint import alternatives, satisfied
 from clearway.eligibility.node_usage import PREFIX, amounts_of, held_by_job, licenses_of, shares_memory, sum_of
 from clearway.model.cluster import ClusterSnapshot, Job, Node
 from clearway.model.problem import Amounts, EvictionProblem, Needs, NodeResources, gres_kind
-from clearway.planning.formulation.partial_nodes import could_serve, serves_beside, serving
+from clearway.planning.formulation.partial_nodes import serves_beside, serving
 from clearway.planning.formulation.places import places_of
 
 _SLOT = "#"  # no node's name has it
 _MOST_SLOTS = 4_096  # of all nodes together
 
+_Rank = tuple[int, int, str]  # of a node: the least is free soonest and surest
 Once = Callable[[Hashable, Callable[[], Any]], Any]  # as ``Survey.once``
 
 
@@ -36,13 +38,12 @@ class Holding(NamedTuple):
     like: int  # nodes of one number have, and hold in all, the same
 
 
-@dataclass(frozen=True, slots=True)
-class Sharing:
+class Sharing(NamedTuple):
     """The nodes of a problem with needs, and what each job holds of those that could serve."""
 
     nodes: tuple[NodeResources, ...]
     holds: Mapping[str, Mapping[str, Amounts]]  # job_id -> node -> amounts: of those that may leave
-    free: frozenset[str] = frozenset()  # nodes that serve while all of them stay
+    free: frozenset[str]  # nodes that serve while all of them stay
 
 
 def needs_of(
@@ -78,7 +79,7 @@ def holdings(
     whole: bool,
 ) -> Sequence[Holding]:
     """Of all these nodes, in Slurm's order; ``gone`` are jobs that leave anyway. ``whole``: jobs hold whole nodes."""
-    found = []
+    found: list[Holding] = []
     numbers: dict[tuple[Amounts, ...], int] = {}
     for node in snapshot.nodes:
         if node.name not in eligible:
@@ -96,8 +97,8 @@ def share(
     needs: Needs,
     held: Sequence[Holding],
     snapshot: ClusterSnapshot,
-    pools: tuple[Sequence[NodeResources], Mapping[str, Mapping[str, Amounts]]] = ((), {}),
-    once: Once = lambda _, find: find(),
+    pools: tuple[Sequence[NodeResources], Mapping[str, Mapping[str, Amounts]]],
+    once: Once,
 ) -> Sharing:
     """The nodes that could serve, and what the jobs hold there; ``pools`` are those of licenses.
 
@@ -106,10 +107,9 @@ def share(
     """
     could: dict[int, bool] = {}
     free: dict[int, bool] = {}
-    for each in held:
-        if each.like not in could:
-            one = _resources(each, needs, snapshot)
-            could[each.like], free[each.like] = could_serve(one, needs), serves_beside(one, needs, each.jobs.values())
+    for like, each in {each.like: each for each in held}.items():
+        one = _resources(each, needs, snapshot)
+        could[like], free[like] = serves_beside(one, needs), serves_beside(one, needs, each.jobs.values())
     serving_ones = [each for each in held if could[each.like]]
     name = (id(held), tuple([each.node.name for each in serving_ones]))
 
@@ -155,7 +155,7 @@ def slotted(sharing: Sharing, needs: Needs, tasks: int) -> Sharing:
         for number in range(most):
             has = _less(node.has, part, number)
             each = replace(node, name=f"{node.name}{_SLOT}{number}" if number else node.name, has=has)
-            if number and not could_serve(each, needs):
+            if number and not serves_beside(each, needs):
                 break
             nodes.append(each)
             slots.setdefault(node.name, []).append(each.name)
@@ -163,7 +163,12 @@ def slotted(sharing: Sharing, needs: Needs, tasks: int) -> Sharing:
         job_id: {slot: amounts for name, amounts in held.items() for slot in slots[name]}
         for job_id, held in sharing.holds.items()
     }
-    return Sharing(tuple(nodes), holds)
+    held_on: defaultdict[str, list[Amounts]] = defaultdict(list)
+    for held in holds.values():
+        for slot, amounts in held.items():
+            held_on[slot].append(amounts)
+    free = frozenset(each.name for each in nodes if serves_beside(each, needs, held_on[each.name]))
+    return Sharing(tuple(nodes), holds, free)
 
 
 def node_of(slot: str) -> str:
@@ -188,10 +193,20 @@ def placement_nodes(
 ) -> list[str]:
     """The nodes that the preemptor shall start on: required ones, then those that serve at once, then by rank.
 
-    ``leaving``: jobs to their ranks, the surest lowest. ``first`` is the order of those that serve at once.
+    ``leaving``: jobs to their ranks, the surest lowest; a node has the highest of the jobs that leave it. ``first`` is
+    the order of those that serve at once.
     """
-    needs = problem.needs or Needs()
     rank = _when_free(problem, leaving, first)
+    needs = problem.needs
+    if needs is None:
+        held = {name for each in problem.candidates if each.job_id not in leaving for name in each.node_names}
+        return sorted(rank.keys() - held, key=rank.__getitem__)[:nodes]
+    return _among_serving(problem, needs, nodes, leaving, rank)
+
+
+def _among_serving(
+    problem: EvictionProblem, needs: Needs, nodes: int, leaving: Mapping[str, int], rank: Mapping[str, _Rank]
+) -> list[str]:
     serves = {node.name for node in serving(problem, leaving.keys()) if node.pool is None}
     order = {name: (name not in needs.required_nodes, *rank.get(name, (0, 0, name))) for name in serves}
     able = ([node.name for node in place if node.name in serves] for place in places_of(problem.nodes, needs, nodes))
@@ -201,10 +216,7 @@ def placement_nodes(
     return min(rows, key=lambda row: sorted((order[name] for name in row), reverse=True), default=[])
 
 
-def _when_free(
-    problem: EvictionProblem, leaving: Mapping[str, int], first: Sequence[str]
-) -> dict[str, tuple[int, int, str]]:
-    """The order of nodes: those that serve at once, then by the highest rank of a job that leaves them."""
+def _when_free(problem: EvictionProblem, leaving: Mapping[str, int], first: Sequence[str]) -> dict[str, _Rank]:
     rank = {name: (0, place, name) for place, name in enumerate(first)}
     for candidate in (each for each in problem.candidates if each.job_id in leaving):
         for name in set(candidate.node_names).difference(first):
@@ -243,21 +255,10 @@ def _part_without_gpus(
     nodes = [node for name in eligible if (node := snapshot.node_by_name[name]).cpus >= job.even_cpus]
     per_core = max([node.cpus_per_core for node in nodes], default=1)
     part = Amounts(job.even_cpus * per_core, job.memory_mib * per_core if memory_counts else 0)
-    if not _each_holds(nodes, part):
+    if any(node.cpus < part.cores or node.memory_mib < part.memory_mib for node in nodes):
         return None  # what may be too much for a node is not asked of it
-    roomy = [node for node in nodes if node.cpus > part.cores]
-    shared = bool(roomy) if several else any(_in_parts(node, snapshot) for node in roomy)
+    shared = any(_in_parts(node, snapshot, several=several) for node in nodes if node.cpus > part.cores)
     return part if shared else None
-
-
-def _each_holds(nodes: Iterable[Node], part: Amounts) -> bool:
-    return all(node.cpus >= part.cores and node.memory_mib >= part.memory_mib for node in nodes)
-
-
-def _in_parts(node: Node, snapshot: ClusterSnapshot) -> bool:
-    """Whether a job there may hold less than the whole node."""
-    jobs = snapshot.jobs_on.get(node.name, ())
-    return len(jobs) > 1 or (len(jobs) == 1 and node.alloc_cpus < node.cpus)
 
 
 def _in_doubt(job: Job) -> bool:
@@ -266,6 +267,12 @@ def _in_doubt(job: Job) -> bool:
     uneven = job.even_cpus * job.num_nodes != job.cpus or job.cpus_per_node > job.even_cpus
     unknown = job.gpus is None or bool(job.gres) or not job.even_cpus
     return job.exclusive or uneven or unknown or len(job.partitions) > 1
+
+
+def _in_parts(node: Node, snapshot: ClusterSnapshot, *, several: bool) -> bool:
+    """Whether a job there may hold less than the whole node."""
+    jobs = snapshot.jobs_on.get(node.name, ())
+    return several or len(jobs) > 1 or (len(jobs) == 1 and node.alloc_cpus < node.cpus)
 
 
 def _held(node: Node, jobs: Sequence[Job], staying: Collection[str], *, whole: bool) -> Mapping[str, Amounts]:

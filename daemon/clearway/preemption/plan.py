@@ -6,6 +6,7 @@ from datetime import timedelta
 from functools import partial
 
 from clearway.eligibility.context import PlanningContext
+from clearway.estimates.costs import end_ready_s
 from clearway.model.durations import format_duration
 from clearway.model.plan import (
     Choice,
@@ -24,7 +25,7 @@ from clearway.model.plan import (
 from clearway.model.problem import Action, Candidate, EvictionProblem, Needs, Option
 from clearway.planning.base import Planner
 from clearway.planning.formulation.beyond_doubt import any_plan
-from clearway.planning.formulation.partial_nodes import could_serve
+from clearway.planning.formulation.partial_nodes import serves_beside
 from clearway.planning.formulation.shared_bandwidth import with_options
 from clearway.preemption.candidates import Survey
 from clearway.preemption.explanation import without
@@ -65,10 +66,10 @@ def solve_alone(
 ) -> Solution | NoPlan:
     """The problem that ``decide`` chooses, and its best point. Where eternal jobs suffice, no other job leaves.
 
-    ``whole``: the preemptor shall have whole nodes, unless it asks for GPUs. Where no plan is in time and its rule has
-    a ``max_late``, it is the problem of the soonest moment that can be kept (docs/decisions/0061). The components of a
-    heterogeneous job start together, and by the first of their deadlines. ``survey``: of several preemptors.
-    ``rough``: of parts of nodes any plan will do, if there is one problem only and it has one beyond doubt.
+    ``whole``: whole nodes, unless it asks for GPUs. Where no plan is in time and its rule has a ``max_late``, it is the
+    problem of the soonest moment that can be kept (docs/decisions/0061). Components of a heterogeneous job start
+    together, by the first of their deadlines. ``rough``: of parts of nodes any plan will do, if there is one problem
+    only and it has one beyond doubt. ``survey``: of several preemptors.
     """
     if preemptor.obstacle:
         return NoPlan(preemptor.obstacle.why)
@@ -97,7 +98,9 @@ class _Search:
         """A plan that is found without search; None where there may be none, or where it is not the only problem."""
         partitions, context = preemptor.partitions, self.context
         # Where eternal jobs might suffice, no other job may leave.
-        if len(partitions) != 1 or self._eternal() or before_planning(preemptor, partitions[0], context):
+        if len(partitions) != 1 or eternal_jobs(context, self.survey):
+            return None
+        if before_planning(preemptor, partitions[0], context):
             return None
         prepared, *others = self._problems(preemptor, partitions[0])
         curve = None if others else any_plan(prepared.problem, self.survey.once)
@@ -118,11 +121,8 @@ class _Search:
                 best, impossible = (best if possible else found), tasks
         return best
 
-    def _eternal(self) -> frozenset[str]:
-        return eternal_jobs(self.context, self.survey)
-
     def _solution(self, preemptor: Preemptor) -> Solution | NoPlan:
-        if not preemptor.only_opportunistic and self._eternal():
+        if not preemptor.only_opportunistic and eternal_jobs(self.context, self.survey):
             found = self._best_partition(replace(preemptor, only_opportunistic=True))
             if isinstance(found, Solution):
                 return found
@@ -258,21 +258,8 @@ def _placement_nodes(prepared: PreparedProblem, point: CurvePoint) -> tuple[str,
     """Exactly as many nodes as asked: free ones first, then those that are freed soonest and surest."""
     rank = {Action.KILL: 0, Action.SUSPEND: 0, Action.APP_CHECKPOINT: 1, Action.SYS_CHECKPOINT: 1, Action.END: 2}
     when = {planned.job_id: rank[planned.action] for planned in point.actions}
-    if prepared.problem.needs is not None:
-        nodes = prepared.preemptor.nodes
-        slots = placement_nodes(prepared.problem, nodes, when, prepared.free_nodes)
-        return tuple(sorted({node_of(name) for name in slots}))
-    freed: dict[str, int] = {}
-    held: set[str] = set()
-    for candidate in prepared.problem.candidates:
-        if candidate.job_id not in when:
-            held.update(candidate.node_names)
-            continue
-        for name in candidate.node_names:
-            freed[name] = max(freed.get(name, 0), when[candidate.job_id])
-    order = sorted((later, name) for name, later in freed.items() if name not in held)
-    names = (*prepared.free_nodes, *(name for _, name in order))
-    return tuple(sorted(names[: prepared.preemptor.nodes]))
+    slots = placement_nodes(prepared.problem, prepared.preemptor.nodes, when, prepared.free_nodes)
+    return tuple(sorted({node_of(name) for name in slots}))
 
 
 def _explain(
@@ -307,15 +294,17 @@ def _explain(
 
 def why_chosen(planned: PlannedAction, prepared: PreparedProblem, more: str = "") -> Verdict:
     """The verdict on a job that leaves; ``more`` is added to the reason."""
+    look, context = prepared.ground.jobs.looks[planned.job_id], prepared.context
     if planned.action is Action.END:
         within = format_duration(planned.ready_s)
+        limit_s = end_ready_s(context.snapshot.job_by_id[planned.job_id], context.now, 0.0)
         reason = f"its own time limit empties its nodes within {within}"
-        if planned.job_id in prepared.ground.likely:
+        if limit_s is None or look.ends_s < limit_s:
             reason = f"it will have ended within {within}, by how long earlier jobs of its user and name took"
         return Verdict(planned.job_id, Choice.CHOSEN, "ends_in_time", reason)
     reason = what_becomes(planned)
-    if planned.action is Action.KILL and (unsaved := prepared.ground.jobs.unsaved.get(planned.job_id)):
-        reason += f" ({unsaved})"
+    if planned.action is Action.KILL and look.unsaved:
+        reason += f" ({look.unsaved})"
     return Verdict(planned.job_id, Choice.CHOSEN, planned.action.value, reason + more)
 
 
@@ -360,9 +349,9 @@ def _cheapest(options: tuple[Option, ...]) -> str:
 def _infeasible(prepared: PreparedProblem) -> str:
     problem = prepared.problem
     within = format_duration(problem.max_delay_s)
-    if scarce := [pool.name for pool in problem.pools if not could_serve(pool, problem.needs or Needs())]:
-        return f"jobs that may leave do not hold enough of {', '.join(scarce)}, and too little of it is free"
     needs = problem.needs or Needs()
+    if scarce := [pool.name for pool in problem.pools if not serves_beside(pool, needs)]:
+        return f"jobs that may leave do not hold enough of {', '.join(scarce)}, and too little of it is free"
     where = "with the same one of its features " if needs.same_feature else ""
     if needs.one_switch or needs.switches:
         where = "under one leaf switch " if needs.one_switch else f"under {needs.switches} leaf switches "

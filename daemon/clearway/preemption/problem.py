@@ -16,8 +16,7 @@ from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.plan import Choice, Preemptor, Verdict
 from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
-from clearway.planning.formulation.partial_nodes import serving
-from clearway.preemption.candidates import JobOptions, Survey, ends_before_its_limit, job_options, looks_at_jobs
+from clearway.preemption.candidates import JobOptions, Survey, job_options, looks_at_jobs
 from clearway.preemption.node_needs import holdings, needs_of, node_of, share, slotted
 from clearway.preemption.validation import latest_start, reserved_before_end
 
@@ -40,7 +39,6 @@ class Ground:
     pools: int = 0  # of licenses
     free_nodes: tuple[str, ...] = ()
     verdicts: tuple[Verdict, ...] = ()  # of the jobs that are no candidates
-    likely: frozenset[str] = frozenset()  # jobs whose ``end`` is expected from earlier ones, not from a time limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def prepare_problem(
     config, now = context.config, context.now
     boots = boot_times(preemptor, partition, context) if booting else {}
     horizon_s = horizon(preemptor, context) - max(boots.values(), default=0.0)
-    ground = _ground(preemptor, partition, context, survey, boots, survey.ends_within_s(horizon_s), whole=whole)
+    ground = _ground(preemptor, partition, context, survey, boots, max(horizon_s, survey.longest_s), whole=whole)
     parts = ground.needs is not None
     # Parts of nodes are planned to the second, however long there is.
     step_s = 1 if parts else max(1, math.ceil(horizon_s / config.planning.steps))
@@ -135,8 +133,7 @@ def _ground(
     of_rule = (preemptor.rule, preemptor.max_kill_loss_s, preemptor.only_opportunistic, preemptor.ordinary)
     claimed = (under_way.jobs, under_way.avoid, under_way.lasting)
     of_jobs = ("looks", *of_rule, *claimed, leaving, suspend_on, job.memory_mib if may_suspend else 0)
-    look = partial(looks_at_jobs, preemptor, context, leaving=leaving, eternal=eternal, suspend_on=suspend_on)
-    looks = survey.once(of_jobs, lambda: look(cache=survey.cache))
+    looks = survey.once(of_jobs, partial(looks_at_jobs, preemptor, context, leaving, suspend_on, survey.cache))
     ways = (of_jobs, ends_within_s)
     jobs = survey.once(("jobs", *ways), lambda: job_options(looks, ends_within_s))
     alone = (job.job_id, preemptor.tasks) if job.licenses or several else None
@@ -163,19 +160,10 @@ def _with_candidates(known: Ground, preemptor: Preemptor, context: PlanningConte
         sharing = share(needs, held, snapshot, licenses, survey.once)
         if preemptor.tasks > 1:
             sharing = slotted(sharing, needs, preemptor.tasks)
-        nodes, free, holds = sharing.nodes, sharing.free, sharing.holds
+        nodes, holds, free = sharing
         find = partial(_candidates, preemptor, context, known, holds, holds)
         shared = preemptor.tasks == 1 and not licenses[0]
         candidates, verdicts = survey.once(("candidates", *ways, eligible, id(holds)), find) if shared else find()
-        if preemptor.tasks > 1:
-            asked = EvictionProblem(0, 0, 1, candidates, needs=needs, nodes=nodes)
-            free = frozenset(node.name for node in serving(asked, ()) if node.pool is None)
-
-    def likely() -> frozenset[str]:
-        guessed = options if context.config.planning.end_confidence is not None else {}
-        by_id = snapshot.job_by_id
-        return frozenset(i for i, own in guessed.items() if ends_before_its_limit(by_id[i], own, context.now))
-
     return replace(
         known,
         candidates=candidates,
@@ -183,7 +171,6 @@ def _with_candidates(known: Ground, preemptor: Preemptor, context: PlanningConte
         pools=len(licenses[0]),
         free_nodes=_surest_first(free, snapshot, context.under_way.promised),
         verdicts=verdicts,
-        likely=survey.once(("likely", *ways), likely),
     )
 
 
@@ -249,11 +236,8 @@ def boot_times(preemptor: Preemptor, partition: str, context: PlanningContext) -
     horizon_s = horizon(preemptor, context)
     found = {
         node.name: min(node.boot_s, limit_s) if limit_s else node.boot_s
-        for node in context.snapshot.nodes
-        if node.boot_s is not None
-        and preemptor.takes_free
-        and node.name not in under_way.nodes
-        and _suits(node, preemptor.job, partition, reserved=node.name not in under_way.own_nodes, awake=False)
+        for node in (context.snapshot.nodes if preemptor.takes_free else ())
+        if node.boot_s is not None and _suits(node, preemptor.job, partition, under_way)
     }
     return {name: boot_s for name, boot_s in found.items() if boot_s <= horizon_s}
 
@@ -262,33 +246,33 @@ def _eligible(
     preemptor: Preemptor, partition: str, context: PlanningContext, eternal: frozenset[str], reserved: frozenset[str]
 ) -> frozenset[str]:
     """Nodes that the preemptor could run on, were they empty, and that no other eviction has placed its own on."""
-    snapshot, under_way = context.snapshot, context.under_way
+    snapshot = context.snapshot
     most = _most_gpus(preemptor.job, snapshot)
     return frozenset(
         node.name
         for node in snapshot.nodes
-        if node.name not in under_way.nodes
+        if node.available
         and node.name not in reserved
         and (preemptor.takes_free or not eternal.isdisjoint(j.job_id for j in snapshot.jobs_on.get(node.name, ())))
-        and _suits(node, preemptor.job, partition, reserved=node.name not in under_way.own_nodes)
+        and _suits(node, preemptor.job, partition, context.under_way)
         and (most is None or amounts_of(node).gpus_of(most[0]) == most[1])
     )
 
 
 def _most_gpus(job: Job, snapshot: ClusterSnapshot) -> tuple[str, int] | None:
     """What its nodes must have where sockets need GPUs: how many sockets is not told, so the most there is."""
-    if job.spread is None or not job.spread.per_socket or not job.gpus:
+    if not job.gpus or job.spread is None or not job.spread.per_socket:
         return None
     name = job.gpus[0][0]
     return name, max(amounts_of(node).gpus_of(name) for node in snapshot.nodes)
 
 
-def _suits(node: Node, job: Job, partition: str, *, reserved: bool, awake: bool = True) -> bool:
-    """Whether the preemptor could run on this node, were it empty; ``reserved`` counts reservations against it."""
+def _suits(node: Node, job: Job, partition: str, under_way: UnderWay) -> bool:
+    """Whether the preemptor could run on this node, were it empty and switched on."""
     return (
-        (node.available or not awake)
+        node.name not in under_way.nodes
         and partition in node.partitions
-        and not (reserved and node.reservation is not None)
+        and (node.reservation is None or node.name in under_way.own_nodes)
         and node.name not in job.excluded_nodes
         and any(satisfied(each, frozenset(node.features)) for each in alternatives(job.features) or ())
         and could_hold(node, job)
@@ -318,10 +302,9 @@ def _freeable(staying: Mapping[str, AbstractSet[str]], may_leave: AbstractSet[st
 def _surest_first(names: Iterable[str], snapshot: ClusterSnapshot, promised: frozenset[str]) -> tuple[str, ...]:
     """Last come nodes with jobs that leave for other evictions, before them those that are switched off."""
 
-    def depends_on_others(name: str) -> bool:
-        return any(job.job_id in promised for job in snapshot.jobs_on.get(node_of(name), ()))
+    def doubts(name: str) -> tuple[bool, bool, str]:
+        node = node_of(name)
+        depends_on_others = any(job.job_id in promised for job in snapshot.jobs_on.get(node, ()))
+        return depends_on_others, snapshot.node_by_name[node].boot_s is not None, name
 
-    nodes = snapshot.node_by_name
-    return tuple(
-        sorted(names, key=lambda name: (depends_on_others(name), nodes[node_of(name)].boot_s is not None, name))
-    )
+    return tuple(sorted(names, key=doubts))

@@ -21,15 +21,14 @@ from clearway.execution.progress import entered, planned_preemptions
 from clearway.execution.restraints import UserPauses
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.operations import Eviction, EvictionState, Operation, Usage
-from clearway.model.plan import Plan, Preemptor
+from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.preemption.detection import waits_since
 from clearway.preemption.plan import decide
 from clearway.preemption.validation import after_planning, over_budget, over_limits, plan_aged, plan_misfit, waiting_now
 
-# With enough free nodes Slurm starts the job itself; only when it has not done so by then does Clearway step in.
-_SLURM_HAS_ITS_TURN_S = 15.0
-# ... also where it may preempt jobs by itself, once it has looked at the whole queue. Their grace comes on top, with
-# the time until Slurm sees that it is over: it looks at that when it looks at time limits.
+_SLURM_HAS_ITS_TURN_S = 15.0  # with enough free nodes it starts the job itself by then
+# Where it may preempt jobs by itself, by then it has looked at the whole queue. Their grace comes on top, with the time
+# until Slurm sees that it is over: it looks at that when it looks at time limits.
 _SLURM_PREEMPTS_S = 30.0
 # After a start of slurmctld all nodes are without an answer, measured 3 s for eight of them. Slurm itself calls a node
 # DOWN after SlurmdTimeout (300 s), which is longer than an urgent job may wait.
@@ -38,13 +37,12 @@ RENEWED_EVERY = timedelta(seconds=60)  # where only time has passed
 
 
 class SilentNodes:
-    """Nodes that slurmctld waits for, since when, as this daemon has seen it; forgotten when it ends."""
+    """Nodes that slurmctld waits for, since when, as this daemon has seen it in every cycle; forgotten when it ends."""
 
     def __init__(self) -> None:
         self._since: dict[str, datetime] = {}
 
     def observe(self, nodes: Iterable[Node], now: datetime) -> None:
-        """To be called in every cycle: a node that answers in between begins anew."""
         self._since = {node.name: self._since.get(node.name, now) for node in nodes if node.silent}
 
     def lately(self, now: datetime) -> frozenset[str]:
@@ -52,19 +50,10 @@ class SilentNodes:
         return frozenset(name for name, since in self._since.items() if now - since < MAY_BE_SILENT)
 
 
-def _free_already(plan: Plan, snapshot: ClusterSnapshot) -> bool:
-    """Whether no job has to leave for this plan: Slurm can start the preemptor by itself."""
-    holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
-    others = [job for job in holders if job.job_id not in plan.staying]
-    return not plan.leaving and all(job.state is JobState.COMPLETING for job in others)
-
-
 def slurm_preempts(preemptor: Preemptor, snapshot: ClusterSnapshot) -> bool:
     """Whether Slurm may start this preemptor by preempting others by itself: in doubt yes, which costs but a wait."""
-    if not any(snapshot.preempt_priorities.preempts.values()):
-        return False
-    able = sum(_would_be_free(node, preemptor.job, snapshot) for node in snapshot.nodes)
-    return able >= preemptor.nodes
+    able = (_would_be_free(node, preemptor.job, snapshot) for node in snapshot.nodes)
+    return any(snapshot.preempt_priorities.preempts.values()) and sum(able) >= preemptor.nodes
 
 
 def _would_be_free(node: Node, waiting: Job, snapshot: ClusterSnapshot) -> bool:
@@ -74,6 +63,23 @@ def _would_be_free(node: Node, waiting: Job, snapshot: ClusterSnapshot) -> bool:
     jobs = [job for job in snapshot.jobs_on.get(node.name, ()) if job.state is not JobState.COMPLETING]
     taken = [priorities.takes(job, waiting) for job in jobs]
     return all(taken) or (not waiting.exclusive and any(taken))
+
+
+def _slurms_turn(preemptor: Preemptor, plan: Plan, snapshot: ClusterSnapshot, now: datetime) -> str:
+    """Why Slurm may start the preemptor by itself; empty where its turn is over."""
+    waited_s = (now - waits_since(preemptor.job)).total_seconds()
+    if waited_s < _SLURM_HAS_ITS_TURN_S:
+        holders = [job for name in plan.placement_nodes for job in snapshot.jobs_on.get(name, ())]
+        free = all(job.state is JobState.COMPLETING or job.job_id in plan.staying for job in holders)
+        if free and not plan.leaving and not plan.components:
+            return "enough nodes are free; Slurm has its turn"
+        if snapshot.power_saving.hides_nodes and preemptor.job.reason == "None":
+            return "Slurm, which does not show nodes of the cloud that are off, has its turn"
+    grace_s = snapshot.preempt_priorities.grace_s
+    turn_s = _SLURM_PREEMPTS_S + (grace_s + TIME_LIMIT_SLACK_S if grace_s else 0.0)
+    if plan.leaving and waited_s < turn_s and slurm_preempts(preemptor, snapshot):
+        return "Slurm preempts jobs for it by itself, and has its turn"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,44 +105,26 @@ class Proposals:
         preemptor: Preemptor,
         plan: Plan,
         planning: PlanningContext,
-        context: CycleContext,
+        database_full: bool,
         may_answer: frozenset[str],
     ) -> str:
         """Why a plan is not worth storing; empty where it is. ``may_answer``: nodes that may take jobs in a moment."""
-        snapshot = context.snapshot
-        if context.database_full and context.config.daemon.mode is Mode.OBSERVE:
+        snapshot = planning.snapshot
+        if database_full and planning.config.daemon.mode is Mode.OBSERVE:
             return "the database is larger than daemon.database_limit_mib, so that proposals are not stored"
         if preemptor.ordinary and not plan.preemptees:
             return "enough nodes are free; Slurm starts it in its turn"
-        waited_s = (context.now - waits_since(preemptor.job)).total_seconds()
-        if waited_s < _SLURM_HAS_ITS_TURN_S:
-            if not plan.components and _free_already(plan, snapshot):
-                return "enough nodes are free; Slurm has its turn"
-            if snapshot.power_saving.hides_nodes and preemptor.job.reason == "None":
-                return "Slurm, which does not show nodes of the cloud that are off, has its turn"
-        if not plan.leaving:
-            return ""
-        grace_s = snapshot.preempt_priorities.grace_s
-        turn_s = _SLURM_PREEMPTS_S + (grace_s + TIME_LIMIT_SLACK_S if grace_s else 0.0)
-        if waited_s < turn_s and slurm_preempts(preemptor, snapshot):
-            return "Slurm preempts jobs for it by itself, and has its turn"
-        if self._fewer_soon(preemptor, plan, planning, may_answer):
-            return "nodes that Slurm waits for may answer in a moment; then fewer jobs leave, or none"
-        return ""
-
-    def _fewer_soon(
-        self, preemptor: Preemptor, now: Plan, planning: PlanningContext, may_answer: frozenset[str]
-    ) -> bool:
-        """Whether fewer jobs had to leave if these nodes took jobs."""
-        snapshot = planning.snapshot
+        if why := _slurms_turn(preemptor, plan, snapshot, planning.now):
+            return why
         silent = {node.name for node in snapshot.nodes if node.name in may_answer and not node.available}
-        if not silent:
-            return False
-        nodes = tuple(replace(node, available=True) if node.name in silent else node for node in snapshot.nodes)
+        if not plan.leaving or not silent:
+            return ""
+        nodes = tuple(replace(node, available=node.available or node.name in silent) for node in snapshot.nodes)
         under_way = under_way_by(self.operations.all(), preemptor.deadline)
         soon = replace(planning, snapshot=replace(snapshot, nodes=nodes), under_way=under_way)
-        plan = decide(preemptor, soon, self.basis.planner)
-        return isinstance(plan, Plan) and len(plan.leaving) < len(now.leaving)
+        then = decide(preemptor, soon, self.basis.planner)
+        fewer = isinstance(then, Plan) and len(then.leaving) < len(plan.leaving)
+        return "nodes that Slurm waits for may answer in a moment; then fewer jobs leave, or none" if fewer else ""
 
     def fits(self, e: Eviction, open_ones: Sequence[Operation], context: CycleContext) -> bool:
         """Whether it may be carried on as it is stored now; one that does not fit any more is put aside."""
@@ -160,10 +148,9 @@ class Proposals:
     def _proposal_fits(self, e: Eviction, misfit: str, aged: str, context: CycleContext) -> bool:
         """One that nothing is asked about: while its job waits it stays until there is another."""
         acts = "" if context.config.daemon.mode is Mode.OBSERVE else "the daemon does not only observe any more"
-        if not (misfit or aged or acts):
+        if not (why := misfit or aged or acts):
             return True
         seen = context.snapshot.job_by_id.get(e.preemptor.job_id)
-        why = misfit or aged or acts
         if seen is None or seen.state is not JobState.PENDING or not seen.priority:
             self._put_aside(e, why, context)
             return False
@@ -180,38 +167,32 @@ class Proposals:
         self.executor.put_aside(e, why, context.now)
 
     def replace_plan(self, e: Eviction, plan: Plan, context: CycleContext) -> Eviction:
-        """The proposal with another plan, stored in place of the one before."""
-        preemptions = planned_preemptions(plan, context.now)
-        after = replace(e, plan=plan, preemptions=preemptions, revision=e.revision + 1)
+        after = replace(e, plan=plan, preemptions=planned_preemptions(plan, context.now), revision=e.revision + 1)
         self.operations.replace_proposal(after)
         return after
 
     def put_outdated_aside(self, job_id: str, context: CycleContext) -> None:
         """There is no other plan for an outdated one."""
-        e, why = self.outdated.pop(job_id)
-        self.executor.put_aside(e, why, context.now)
+        self.executor.put_aside(*self.outdated.pop(job_id), context.now)
 
     def _begin_if_allowed(self, e: Eviction, context: CycleContext) -> None:
         """In automatic mode a plan waits only as long as there is a reason to ask."""
         waits = e.state is EvictionState.AWAITING_APPROVAL and e.mode == Mode.AUTOMATIC
         may_begin = context.config.daemon.mode is Mode.AUTOMATIC and not context.paused
         if waits and may_begin and not self.asked_about(e.plan, self.operations.usage(context.now), context):
-            told = {"outcome": "", "outcome_code": None, "why": ""}
-            self.operations.save(entered(e, EvictionState.PLACING, context.now, **told))
+            self.operations.save(entered(e, EvictionState.PLACING, context.now, outcome="", outcome_code=None, why=""))
 
     def _misfit(self, e: Eviction, open_ones: Sequence[Operation], context: CycleContext) -> tuple[str, str]:
         """Why it does not fit the cluster, and why not the time left, any more; empty where it does."""
         # A proposal may count on another proposal, but nothing that is carried out on something that may never be.
-        config, now, snapshot, plan = context.config, context.now, context.snapshot, e.plan
+        config, now, plan = context.config, context.now, e.plan
         others = [other for other in open_ones if other.eviction_id != e.eviction_id]
         acting = [other for other in others if other.state.acting]
-        misfit = plan_misfit(plan, snapshot, promised_by(acting if e.state.acting else others), config)
-        planning = self.basis.context(context, UnderWay(), counts=False)
-        misfit = misfit or after_planning(plan, acting, planning)
-        together = (plan.preemptor.job_id, *plan.together)
-        beside = [other for other in acting if other.subject.job_id not in together]
+        misfit = plan_misfit(plan, context.snapshot, promised_by(acting if e.state.acting else others), config)
+        misfit = misfit or after_planning(plan, acting, self.basis.context(context, UnderWay(), counts=False))
+        beside = [each for each in acting if each.subject.job_id not in (plan.preemptor.job_id, *plan.together)]
         left_s = (latest_of(e, config.execution) - now).total_seconds()
-        later_s = max(0.0, file_system_busy_s(beside, snapshot, config, now, left_s) - plan.problem.busy_s)
+        later_s = max(0.0, file_system_busy_s(beside, context.snapshot, config, now, left_s) - plan.problem.busy_s)
         return misfit, plan_aged(plan, now, approval_s(e.mode, config.execution), later_s)
 
     def _fits_again(self, e: Eviction, aged: str, context: CycleContext) -> bool:
@@ -220,11 +201,9 @@ class Proposals:
         old, time = context.now - e.plan.made_at, self.basis.time
         if (waits and old < RENEWED_EVERY) or time.left_s(UNDER_WAY) <= 0:
             return waits
-        plan = None
-        # An approval that lay while no daemon ran is one of figures that are long past.
-        if waits or old < 2 * RENEWED_EVERY:
-            with time.spending():
-                plan = self._same_again(e, context)
+        with time.spending():
+            # An approval that lay while no daemon ran is one of figures that are long past.
+            plan = self._same_again(e, context) if waits or old < 2 * RENEWED_EVERY else None
         if plan is None:
             self._put_aside(e, aged, context)
             return False
@@ -242,9 +221,10 @@ class Proposals:
         under_way = replace(under_way, nodes=under_way.nodes | elsewhere)
         plan = decide(preemptor, self.basis.context(context, under_way), self.basis.planner)
         approved = {(each.job_id, each.action) for each in e.plan.chosen.actions}
-        if not isinstance(plan, Plan) or not {(each.job_id, each.action) for each in plan.chosen.actions} <= approved:
+        if isinstance(plan, NoPlan) or not {(each.job_id, each.action) for each in plan.chosen.actions} <= approved:
             return None
         leaving = {job.job_id for job in e.plan.leaving}
-        verdicts = [each for each in e.plan.verdicts if each.job_id not in leaving]
-        verdicts += [each for each in plan.verdicts if each.job_id in leaving]
+        verdicts = [
+            told for each in (e.plan, plan) for told in each.verdicts if (told.job_id in leaving) == (each is plan)
+        ]
         return replace(plan, verdicts=tuple(sorted(verdicts, key=lambda each: each.job_id)))

@@ -3,8 +3,7 @@
 Slurm starts no job on a node that a reservation takes before the job's time limit ends, even where the job is attached
 to a placement over that node (measured on 22.05.8). So such nodes are no nodes for it.
 
-Limits are asked before planning, where any running job may still leave: what then binds, no plan can change. And of
-each plan, by the jobs that leave for it and the nodes that it gives: with every fresh look, until it is carried out.
+Limits are asked before planning, where any running job may still leave, and of each plan until it is carried out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,17 +54,11 @@ def before_planning(preemptor: Preemptor, partition: str, context: PlanningConte
 
 
 def after_planning(
-    plan: Plan,
-    others: Sequence[Operation],
-    context: PlanningContext,
-    group: Sequence[Plan] = (),
-    *,
-    begun: bool = False,
+    plan: Plan, others: Sequence[Operation], context: PlanningContext, group: Sequence[Plan] = (), begun: bool = False
 ) -> str:
     """Why the preemptor would not start though this plan was carried out; empty where it would.
 
-    ``others`` are the operations that are carried out beside it, ``group`` the plans that are carried out with it
-    or not at all. Where it has ``begun``, some tasks of an array may run: then it is for one more.
+    ``others`` are carried out beside it, ``group`` with it or not at all; once ``begun`` it is for one more task.
     """
     snapshot, limits = context.snapshot, context.limits
     job = snapshot.job_by_id.get(plan.preemptor.job_id, plan.preemptor)
@@ -79,7 +72,7 @@ def after_planning(
     nodes = [snapshot.node_by_name[name] for name in plan.placement_nodes if name in snapshot.node_by_name]
     tasks = 1 if begun else plan.tasks
     nodes = nodes if tasks == plan.tasks else nodes[: job.num_nodes]
-    possible = [plan.partition] if plan.partition else list(job.partitions)
+    possible = [plan.partition] if plan.partition else job.partitions
     whys = [holds_back(job, partition, limits, later, nodes, tasks=tasks) for partition in possible]
     return "" if "" in whys or not whys else _told(whys[0])
 
@@ -117,16 +110,12 @@ def _coming(
 # Fields of a waiting job that no plan follows from but by others of the Ask; each of them is the same in all Asks.
 # tests/unit/core/test_ask.py says why of each.
 _BLANK = imagined_job(0, (), datetime.fromtimestamp(0, UTC), raw_state="")
-WITHOUT_INFLUENCE: Mapping[str, Any] = {
-    name: getattr(_BLANK, name)
-    for name in (
-        *("name", "state", "raw_state", "reason", "submit_time", "eligible_time", "start_time", "nodes", "comment"),
-        *("batch", "requeueable", "priority", "dependency", "reservation", "array_job_id", "array_task_id"),
-        *("pending_tasks", "array_limit", "het_job_id", "het_job_offset"),
-    )
-}
-
-
+_NAMES = (
+    *("name", "state", "raw_state", "reason", "submit_time", "eligible_time", "start_time", "nodes", "comment"),
+    *("batch", "requeueable", "priority", "dependency", "reservation", "array_job_id", "array_task_id"),
+    *("pending_tasks", "array_limit", "het_job_id", "het_job_offset"),
+)
+WITHOUT_INFLUENCE: Mapping[str, Any] = {name: getattr(_BLANK, name) for name in _NAMES}
 _OF_PREEMPTOR = [each.name for each in fields(Ask) if each.name not in ("job", "since", "partitions")]
 
 
@@ -150,10 +139,9 @@ def ask_misfit(plan: Plan, snapshot: ClusterSnapshot, config: Config, own: froze
         return ""
     if (now := waiting_now(plan, snapshot, config, own)) is None:
         return "is not urgent any more"
-    before = plan.ask
-    if before is None:  # a plan from before it was kept: by the rules of today
-        asked = _by_rules(plan.preemptor, plan, snapshot, config, own)
-        before = ask_of(replace(now, job=plan.preemptor) if asked is None else asked)
+    # Of a plan from before it was kept by the rules of today.
+    asked = _by_rules(plan.preemptor, plan, snapshot, config, own) or replace(now, job=plan.preemptor)
+    before = plan.ask or ask_of(asked)
     asks = replace(ask_of(now), tasks=before.tasks, takes_free=before.takes_free, partitions=before.partitions)
     if asks == before:
         return ""
@@ -166,10 +154,7 @@ def ask_misfit(plan: Plan, snapshot: ClusterSnapshot, config: Config, own: froze
 def waiting_now(
     plan: Plan, snapshot: ClusterSnapshot, config: Config, own: frozenset[str] = frozenset()
 ) -> Preemptor | None:
-    """The job that a plan is for, as it waits now; None where it does not, or no rule makes room for it any more.
-
-    ``own``: the placements that it may be attached to.
-    """
+    """The job of a plan as it waits now, maybe in its ``own`` placements; None: it does not, or by no rule any more."""
     if (seen := _pending(plan, snapshot)) is None:
         return None
     if seen.partitions == (plan.pin,):  # while it may start there alone it still asks for all of its own
@@ -177,16 +162,16 @@ def waiting_now(
     return _by_rules(seen, plan, snapshot, config, own)
 
 
-def _pending(plan: Plan, snapshot: ClusterSnapshot) -> Job | None:
-    seen = snapshot.job_by_id.get(plan.preemptor.job_id)
-    return None if seen is None or seen.state is not JobState.PENDING else seen
-
-
 def _by_rules(job: Job, plan: Plan, snapshot: ClusterSnapshot, config: Config, own: frozenset[str]) -> Preemptor | None:
     found = preemptor_of(job, config.preemptors, own, snapshot)
     if found is None and config.eternal.partitions and plan.ordinary:
         return ordinary(job, config.eternal, snapshot.taken_at, own, snapshot.topology)
     return found
+
+
+def _pending(plan: Plan, snapshot: ClusterSnapshot) -> Job | None:
+    seen = snapshot.job_by_id.get(plan.preemptor.job_id)
+    return None if seen is None or seen.state is not JobState.PENDING else seen
 
 
 def over_budget(plan: OperationPlan, usage: Usage, budget: BudgetConfig) -> str:
@@ -202,11 +187,8 @@ def over_limits(plan: Plan, takings: Sequence[Taking], budget: BudgetConfig) -> 
     who = {"user": plan.preemptor.user, "account": plan.preemptor.account, "rule": plan.rule}
     for kind, name in who.items():
         same = [each for each in takings if name and getattr(each, kind) == name]
-        sums: dict[str, float] = {
-            "evictions": len(same) + 1,
-            "jobs": sum(each.jobs for each in same) + jobs,
-            "lost_node_hours": (sum(each.lost_node_s for each in same) + lost_node_s) / 3_600,
-        }
+        lost_h = (sum(each.lost_node_s for each in same) + lost_node_s) / 3_600
+        sums = {"evictions": len(same) + 1, "jobs": sum(each.jobs for each in same) + jobs, "lost_node_hours": lost_h}
         for what, amount in sums.items():
             limit = getattr(budget, f"{kind}_{what}_per_hour")
             if name and jobs and limit is not None and amount > limit:
@@ -265,23 +247,20 @@ def _job_misfit(planned: Job, plan: Plan, snapshot: ClusterSnapshot) -> str:
     if job.state is not JobState.RUNNING:
         return f"job {planned.job_id} is {job.state.value}"
     claims, _ = read_claims(job)
-    saves = any(each.job_id == job.job_id and each.action is Action.APP_CHECKPOINT for each in plan.chosen.actions)
     own_pace = claims is not None and claims.checkpoint is CheckpointHow.INTERVAL
+    saves = any(each.job_id == job.job_id and each.action is Action.APP_CHECKPOINT for each in plan.chosen.actions)
     if saves and own_pace and last_checkpoint(claims, plan.made_at, snapshot.taken_at) > plan.made_at:
         return f"job {planned.job_id} has saved itself at its own pace since, and will not soon do so again"
     return ""
 
 
 def plan_aged(plan: Plan, now: datetime, approval_s: float = 0.0, later_s: float = 0.0) -> str:
-    """Why a plan that was not begun could not be finished in time any more; empty when it could.
-
-    ``later_s``: how much longer than it counted on the file system is kept by others.
-    """
-    begin_by = plan.made_at + timedelta(seconds=plan.problem.max_delay_s - plan.chosen.max_delay_s + approval_s)
+    """Why a plan could not be finished in time any more; ``later_s``: others keep the file system so much longer."""
     # What was counted on being begun later, and durations are rounded up to steps: a plan is not that exact.
-    grace = timedelta(seconds=plan.begins_in_s + plan.problem.step_s)
-    if now > begin_by + grace:
+    grace_s = plan.begins_in_s + plan.problem.step_s
+    spare_s = plan.problem.max_delay_s - plan.chosen.max_delay_s + approval_s + grace_s
+    begin_by = plan.made_at + timedelta(seconds=spare_s)
+    if now > begin_by:
         return "too much time has passed since the plan was made"
-    saves = any(each.checkpoint_s for each in plan.chosen.actions)
-    late = saves and now + timedelta(seconds=later_s) > begin_by + grace
+    late = any(each.checkpoint_s for each in plan.chosen.actions) and now + timedelta(seconds=later_s) > begin_by
     return "checkpoints of other evictions come before its own now" if late else ""

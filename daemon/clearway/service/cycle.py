@@ -1,8 +1,4 @@
-"""One cycle under one configuration: observe, carry on what is under way, decide, act. It never waits.
-
-``clearway.bootstrap.assemble`` makes it, and makes another one for another configuration. All state that matters is
-in the store and on the cluster: what these objects keep may be lost.
-"""
+"""One cycle under one configuration: observe, carry on what is under way, decide, act. It never waits."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -101,10 +97,8 @@ class Cycle:
     _due: dict[str, datetime] = field(default_factory=dict)  # not stored: after a start or a reload all is due at once
 
     def run(self, before: CycleReport | None, alive: Callable[[], None], watch: ClockWatch) -> CycleReport:
-        """What was seen and done; ``before``: the report before; ``alive``: called between any two pieces of work.
-
-        A cycle that has to end early is no failure: it reports what it saw, and nothing that follows was done. Raises
-        ``LeaseLostError`` when that shows while Slurm is read.
+        """What was seen and done; ``before``: the report before; ``alive``: called between any two pieces of work. A
+        cycle that has to end early reports what it saw. Raises ``LeaseLostError`` when that shows while Slurm is read.
         """
         clock = self.parts.clock
         began, now, seen = clock.monotonic(), clock.now(), clock.steady()
@@ -178,7 +172,6 @@ class Cycle:
         self.cases.forget()
 
     def _call_off(self, why: str, now: datetime, *, unplanned: bool = False) -> None:
-        """What jobs are still to leave for; ``unplanned``: also drains whose nodes are not drained yet."""
         for e in self.operations.all():
             early = unplanned and e.state is EvictionState.PLACING
             if e.state.before_start and (early or any(p.state.cancellable for p in e.preemptions)):
@@ -250,7 +243,6 @@ class Cycle:
 
     def _fitting(self, context: CycleContext) -> list[Operation]:
         """What is carried on: all that is under way, but no plan that does not fit the cluster and can be put aside.
-
         Without a placement nothing was done so far: proposed, just approved, or the daemon died just after planning.
         """
         open_ones, misfits = self.operations.all(), set()

@@ -1,16 +1,14 @@
 """Whether this daemon may act, and for how long still.
 
-The lease is a row in the database with an epoch, which grows with each takeover. Every write of the leader is
-conditional on its epoch (``store.lease_rows``); every command that changes Slurm asks ``command_limit_s`` first. With a
-lease of L seconds (``daemon.lease``), counted by this host's monotonic clock from before the renewal was asked for:
+The lease is a row in the database with an epoch, which grows with each takeover; every write of the leader is
+conditional on it (``store.lease_rows``). With a lease of L seconds (``daemon.lease``), counted by this host's monotonic
+clock from before the renewal was asked for:
 
-- it is renewed when a third of L has gone, inside a cycle as well, and while an answer of Slurm is waited for;
-- a command is given only while more than L/2 is left, and is killed when it takes longer than L/2. So a command ends
-  before another daemon can take the lease, however slow Slurm is;
-- a daemon that takes the lease from one that has not given it up observes for L/2 first: a command of a process that
-  was stopped in between may still be under way;
-- no command is given on a snapshot that is older than ``daemon.snapshot_limit``: a process that was stopped in the
-  middle of a cycle looks again.
+- it is renewed when a third of L has gone, also inside a cycle and while an answer of Slurm is waited for;
+- a command is given only while more than L/2 is left, and is killed after L/2: so it ends before another daemon can
+  take the lease, however slow Slurm is;
+- a daemon that takes it from one that has not given it up observes for L/2: a command may still be under way;
+- no command is given on a snapshot that is older than ``daemon.snapshot_limit``.
 
 What remains is the moment between the last look at the clock and the start of the command, which no client can close.
 """
@@ -93,7 +91,6 @@ class Leadership:
 
     @property
     def observes(self) -> bool:
-        """Whether it has taken over so lately that it must not act yet."""
         return self._clock.monotonic() < self._observes_until
 
     @property
@@ -207,12 +204,9 @@ _ASKS_EVERY_S = 600.0  # a database server
 
 class ClockWatch:
     """Whether the wall clock can be gone by: it and the clock that nobody sets must go on alike, and others must agree.
-
-    One that was set forward makes every checkpoint late at once, and jobs would leave in the middle of saving
-    themselves. So after a step nothing is done until the clock is set back, or the new time has lasted. Others are a
-    database server and Slurm, whose clock has shown at least the latest start or submission of a job.
-
-    Looks once a cycle; only the loop's thread uses it.
+    One that was set forward makes every checkpoint late at once. So after a step nothing is done until the clock is set
+    back, or the new time has lasted. Others are a database server and Slurm, whose clock has shown at least the latest
+    start or submission of a job. Looks once a cycle; only the loop's thread uses it.
     """
 
     def __init__(self, clock: Clock, server_time: Callable[[], datetime | None] = lambda: None) -> None:

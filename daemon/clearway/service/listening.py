@@ -153,11 +153,9 @@ _LAST_REQUESTS_S = 5  # how long open requests may take when the daemon stops
 
 class BoundedConnection(H11Protocol):
     """Bounds what connections to the API may hold: how many there are, of each peer too, and for how long one may idle.
-
-    A connection is *answering* from when its request has been read whole until the answer is written. Where there are
-    too many, the one of the others that has been quiet for longest is closed, so that idle connections never keep a new
-    one out. ``clearway.api.admission`` bounds those that answer; one whose request it refused is read again after
-    ``RETRY_AFTER_S``, so that callers who ask without a break cost little.
+    One is *answering* from when its request has been read whole until the answer is written. Where there are too many,
+    the one of the others that has been quiet for longest is closed: idle connections never keep a new one out. One
+    whose request ``clearway.api.admission`` refused is read again after ``RETRY_AFTER_S``.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -177,7 +175,6 @@ class BoundedConnection(H11Protocol):
 
     @property
     def peer(self) -> str:
-        """The address of the other end; on a socket in the file system its user, as unix:UID."""
         return self.client[0] if self.client else ""
 
     @property
@@ -212,21 +209,11 @@ def close_idle(connections: Iterable[Any], now: float) -> None:
             each.transport.abort()
 
 
-class _HttpConfig(uvicorn.Config):
-    """With a TLS context of ours: uvicorn's own takes weak ciphers, and no renewed certificate."""
-
-    tls: ssl.SSLContext | None = None
-
-    def load(self) -> None:
-        super().load()
-        self.ssl = self.tls
-
-
 class HttpServer(uvicorn.Server):
     """uvicorn without its own signal handlers, and with a tick for ours, from when it answers."""
 
     def __init__(self, app: object, tick: Callable[[], None], feed: Feed, tls: ssl.SSLContext | None) -> None:
-        config = _HttpConfig(
+        config = uvicorn.Config(
             app,  # type: ignore[arg-type]  # any ASGI application
             log_config=None,
             access_log=False,
@@ -239,7 +226,8 @@ class HttpServer(uvicorn.Server):
             timeout_keep_alive=NEXT_REQUEST_S,
             timeout_graceful_shutdown=_LAST_REQUESTS_S,
         )
-        config.tls = tls
+        config.load()
+        config.ssl = tls  # uvicorn's own takes weak ciphers, and no renewed certificate
         super().__init__(config)
         self._tick = tick
         self._feed = feed

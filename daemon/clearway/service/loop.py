@@ -1,7 +1,4 @@
-"""Repeats cycles, and explains plans in the pauses between them.
-
-``run`` is the only place that catches every exception: a cycle that fails costs that cycle and a metric, nothing else.
-"""
+"""Repeats cycles, and explains plans in the pauses between them. A cycle that fails costs that cycle, nothing else."""
 
 import contextlib
 import gc
@@ -36,10 +33,8 @@ _LOOKS_BACK = timedelta(hours=1)  # older plans are history: no explanation of t
 
 
 class WakeFile:
-    """Tells of changes of a file that job_submit.lua of slurmctld writes to when an urgent job is submitted.
-
-    Without it such a job is seen when the pause between two cycles is over. To look at a file costs slurmctld nothing,
-    as more cycles would. What it says is not read: whoever can write to it can make the daemon look sooner, no more.
+    """Tells of changes of a file that job_submit.lua of slurmctld writes to when an urgent job is submitted, so that it
+    is seen before the pause is over. What it says is not read: whoever can write to it can make the daemon look sooner.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -59,10 +54,8 @@ class WakeFile:
 
 @dataclass(slots=True)
 class StatusRecord:
-    """What `clearway status` shows beside operations, of the daemon that leads: mode, and the urgent jobs that wait.
-
-    The command line may run where the daemon does not answer, so it reads the database. The value is written when it
-    changes: at once where another mode holds or other jobs wait, else (other sentences) at most every few seconds.
+    """What `clearway status` shows beside operations, also where the daemon does not answer. Written at once where
+    another mode holds or other jobs wait; for other sentences at most every few seconds.
     """
 
     store: Store
@@ -98,11 +91,9 @@ def _facts(value: dict[str, Any]) -> tuple[Any, ...]:
 
 
 class Explainer:
-    """Explains evictions in the pauses between cycles, so that no cycle waits for an explanation.
-
-    What has no explanation in the database is worked on, the oldest first, one solution at a time, until the pause is
-    over, the loop is woken, or the plan has had its share of time; then what was found is stored, and ``emit`` is told.
-    A restart begins anew. A plan whose explanation fails is not tried again before the next start.
+    """Explains evictions in the pauses between cycles, so that no cycle waits for an explanation. The oldest first, one
+    solution at a time, until the pause is over, the loop is woken, or the plan has had its share of time; then what was
+    found is stored. A plan whose explanation fails is not tried again before the next start.
     """
 
     def __init__(self, store: Store, planner: Planner, clock: Clock, emit: Emit) -> None:
@@ -175,7 +166,6 @@ class Loop:
         self.wake()
 
     def wake(self) -> None:
-        """End the pause between two cycles: a request has come in, or the daemon stops."""
         self._wake.set()
 
     def cycle(self) -> CycleReport:
@@ -213,11 +203,10 @@ class Loop:
             self._pause(pause_ends)
 
     def settle(self) -> None:
-        """Tell the garbage collector what stays: the code, and once they are there the records of a whole cluster.
-
-        Otherwise it goes through all of them in the middle of a cycle that makes many objects (with 60,000 jobs twice,
-        0.15 s each). Records are no part of a cycle of references, so they go all the same when others come. What is
-        left over of such cycles is found every hour. The solver's code is loaded here as well: that takes 0.4 s.
+        """Tell the garbage collector what stays: the code, and the records of a whole cluster. Else it goes through all
+        of them in the middle of a cycle (with 60,000 jobs twice, 0.15 s each). Records are no part of a cycle of
+        references, so they go all the same. What is left over of such cycles is found every hour. The solver's code is
+        loaded here as well: that takes 0.4 s.
         """
         now, known = self.parts.clock.monotonic(), self.report is not None
         if self._settled is not None and self._settled[0] == known and now - self._settled[1] < _SETTLES_EVERY_S:
@@ -238,23 +227,19 @@ class Loop:
     def _pause(self, ends: float) -> None:
         """Wait, and keep the lease meanwhile: ``daemon.poll_interval`` may be longer than it lasts."""
         left_s = max(0.0, ends - self.parts.clock.monotonic())
-        while left_s > 0:
-            part_s = min(left_s, self.leadership.standby_pause_s)
+        looks_every_s = self.leadership.standby_pause_s
+        if self._wake_file.path is not None:
+            looks_every_s = min(looks_every_s, LOOKS_EVERY_S)
+        while left_s > 0 and not self._woken():
+            part_s = min(left_s, looks_every_s)
+            self._wake.wait(part_s)
+            left_s -= part_s
             try:
-                if self._woken_within(part_s) or not self.leadership.kept():
+                if not self._wake.is_set() and not self.leadership.kept():
                     break
             except ClearwayError:
                 break  # the next cycle begins at once
-            left_s -= part_s
         self._wake.clear()
-
-    def _woken_within(self, seconds: float) -> bool:
-        looks_every_s = seconds if self._wake_file.path is None else LOOKS_EVERY_S
-        while not self._woken() and seconds > 0:
-            part_s = min(seconds, looks_every_s)
-            self._wake.wait(part_s)
-            seconds -= part_s
-        return self._wake.is_set()
 
     def _woken(self) -> bool:
         if self.parts.clock.monotonic() >= self._file_wakes_from_s and self._wake_file.changed():
@@ -281,7 +266,6 @@ class Loop:
         return self.config.daemon.active_interval if acting else self.config.daemon.poll_interval
 
     def explain(self, until: float) -> None:
-        """Find out for stored plans what else could have been decided, until that time or until it is woken."""
         if self.report is not None and self._acts:
             self.explainer.work(
                 self.parts.clock.now(),

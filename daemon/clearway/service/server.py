@@ -1,10 +1,6 @@
-"""Keeps a daemon running: the loop in a thread of its own, the REST API in the main one, signals and systemd.
-
-SIGTERM, SIGINT   finish the cycle, give up the lease, close Slurm and the database.
-SIGHUP            read configuration and tokens again; what cannot be used is refused, and the old ones stay.
-
-Signal handlers only set flags, which the HTTP server's clock looks at ten times a second: a handler may interrupt
-anything, even the writing of a log line.
+"""Keeps a daemon running: the loop in a thread of its own, the REST API in the main one, signals and systemd. SIGTERM
+and SIGINT let the cycle finish and close everything; SIGHUP has configuration and tokens read again. Handlers only set
+flags, which the HTTP server's clock looks at: a handler may interrupt anything, even the writing of a log line.
 """
 
 import contextlib
@@ -48,11 +44,10 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationRecord:
-    """What the audit trail has of a daemon's configuration and tokens: each change, with old and new values.
-
-    What was recorded last is kept in the database, so that a change shows that was made while the daemon did not run.
-    A token is named by the beginning of its hash; of the database's URL the password is left out. Every method raises
-    ``StoreError`` where it cannot be recorded: then nothing may be taken over.
+    """What the audit trail has of a daemon's configuration and tokens: each change, with old and new values. The last
+    values are kept in the database, so that a change shows that was made while the daemon did not run. Of a token the
+    beginning of its hash is told, of the database's URL no password. Every method raises ``StoreError`` where it cannot
+    be recorded: then nothing may be taken over.
     """
 
     store: Store
@@ -97,7 +92,6 @@ def flat(config: Config, tokens: Iterable[Entry]) -> Values:
 
 
 def differences(old: Values, new: Values) -> dict[str, list[Any]]:
-    """Old and new value of each key whose values differ; None for one that is not there."""
     return {
         key: [old.get(key), new.get(key)]
         for key in sorted(old.keys() | new.keys())
@@ -112,10 +106,6 @@ class Notifier:
         address = (os.environ if environment is None else environment).get("NOTIFY_SOCKET", "")
         # A leading @ stands for the zero byte of Linux's abstract namespace.
         self._address = "\0" + address[1:] if address.startswith("@") else address
-
-    @property
-    def enabled(self) -> bool:
-        return bool(self._address)
 
     def ready(self, status: str = "") -> None:
         self._send("READY=1", status)
@@ -182,7 +172,6 @@ class Service:
         return self._listener.address
 
     def run(self) -> int:
-        """The exit status: 0 after an orderly stop."""
         take_notices = self._open_notices(self._config)
         row = self._record.started(self._config, self._logins.entries)
         self._log.info("audit trail", entries=row.sequence, head=row.hash)
@@ -195,7 +184,6 @@ class Service:
         return 0 if stopped and not self._loop_died else 1
 
     def run_until_signal(self) -> int:
-        """For the main thread; the exit status."""
         with self.signals():
             return self.run()
 

@@ -39,27 +39,23 @@ class Fence(Protocol):
         """Called at least once a second during a wait, to renew; raises ``CycleEndedError`` where that is of no use."""
 
     def command_limit_s(self) -> float:
-        """Called immediately before each command that changes Slurm: how long it may take at most.
-
-        Raises ``CycleEndedError`` or ``HaltedError`` when it must not be given.
+        """Called immediately before each command that changes Slurm: how long it may take at most. Raises
+        ``CycleEndedError`` or ``HaltedError`` when it must not be given.
         """
 
 
 class Unfenced:
     """For programs that are no daemon."""
 
-    def keep(self) -> None:
-        """Nothing has to be renewed."""
+    def keep(self) -> None: ...
 
     def command_limit_s(self) -> float:
         return inf
 
 
 class SlurmBackend(Protocol):
-    """One way of talking to Slurm. Every call has a time limit and raises only ``SlurmError`` subclasses.
-
-    ``SlurmUnavailableError`` and ``SlurmTimeoutError`` may pass by the next cycle; ``SlurmRefusedError`` will not.
-    Every change can be repeated: repeating what is already so succeeds and does nothing.
+    """One way of talking to Slurm. Every call has a time limit and raises only ``SlurmError`` subclasses. Every change
+    can be repeated: repeating what is already so succeeds and does nothing.
     """
 
     name: str
@@ -71,37 +67,30 @@ class SlurmBackend(Protocol):
         """Ask this fence from now on. A command that takes longer than it allows ends as ``SlurmTimeoutError``."""
 
     def snapshot(self) -> ClusterSnapshot:
-        """All jobs that hold nodes or wait, all nodes, and slurmctld's version.
-
-        Two queries, a third only when something new appeared, and a few more every ten minutes. Leaf switches, or why
-        they are not known, come while a waiting job asks for one: one query every few minutes.
+        """All jobs that hold nodes or wait, all nodes, and slurmctld's version: two queries, a third when something new
+        appeared, a few more every ten minutes. Leaf switches, or why they are not known, come while a waiting job asks
+        for one.
         """
 
     def job(self, job_id: str) -> Job | None:
         """One job, fresh; None when Slurm does not know it (any more)."""
 
     def look_at(self, job_ids: Sequence[str], *, whole: bool = False) -> tuple[Mapping[str, Job], Failures]:
-        """Many jobs, fresh, and of which it failed; those that Slurm does not know are absent.
-
-        ``whole``: with their excluded nodes and the limits of their arrays, as by ``job``.
+        """Many jobs, fresh, and of which it failed; those that Slurm does not know are absent. ``whole``: with their
+        excluded nodes and the limits of their arrays, as by ``job``.
         """
 
     def change_jobs(self, change: JobChange, jobs: Sequence[Job], signal: str = "") -> Failures:
-        """Give many jobs the same change, looking at all of them just before; what was not done, job by job.
-
-        When Slurm does not answer (``SlurmTimeoutError``), it is not known whether it was done. ``signal``: "USR1",
-        without SIG.
+        """Give many jobs the same change, looking at all of them just before; what was not done, job by job. After a
+        ``SlurmTimeoutError`` it is not known whether it was done. ``signal``: "USR1", without SIG.
         """
 
-    def attach(self, job_id: str, reservation: str) -> None:
-        """Let the job start in this reservation."""
+    def attach(self, job_id: str, reservation: str) -> None: ...
 
-    def detach(self, job_id: str) -> None:
-        """Take the job out of its reservation; a running job runs on."""
+    def detach(self, job_id: str) -> None: ...
 
     def set_partitions(self, job_id: str, partitions: tuple[str, ...], instead_of: tuple[str, ...]) -> None:
         """Let the waiting job start in these partitions alone; nothing is done unless it waits in ``instead_of``.
-
         Refused where Slurm does not admit the job's user there; then it waits in ``instead_of`` again.
         """
 
@@ -113,11 +102,9 @@ class SlurmBackend(Protocol):
     def create_reservation(self, reservation: Reservation) -> None:
         """Create it as given (a start that has passed is now); one of the same name with the same nodes is success."""
 
-    def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None:
-        """Move a reservation to other nodes."""
+    def update_reservation(self, name: str, nodes: tuple[str, ...]) -> None: ...
 
-    def extend_reservation(self, name: str, end_time: datetime) -> None:
-        """Let a reservation end at another time."""
+    def extend_reservation(self, name: str, end_time: datetime) -> None: ...
 
     def delete_reservation(self, name: str) -> None:
         """Delete it; one that does not exist is success."""

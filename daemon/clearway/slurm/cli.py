@@ -1,10 +1,4 @@
-"""Slurm through its own commands: squeue, scontrol, scancel. Works with every Slurm release from 22.05 on.
-
-Reading takes two queries (squeue, ``scontrol show node``), a third for the excluded nodes of waiting jobs when
-new ones have come, every ten minutes two for the order of Slurm's own preemption, and every five minutes one for the
-leaf switches while a waiting job asks for one. One more reads the tasks that squeue hides (``ArrayTasks``). An array's
-last task is named by its array and index: its own id would requeue the whole array.
-"""
+"""Slurm through its own commands, from 22.05 on. By its own id an array's last task would mean the whole array."""
 
 import re
 import time
@@ -59,26 +53,18 @@ class CliBackend(GuardedBackend):
         self._job_records = JobRecords()
         self._node_records = NodeRecords()
 
-    def detect_version(self) -> str:
-        """Slurm's version as its client says ("22.05.8"); needs no controller."""
-        answer = self._commands.run(["squeue", "--version"])
-        found = re.search(r"\d+\.\d+(?:\.\d+)?\S*", answer)
-        if found is None:
-            raise SlurmUnavailableError(f"squeue --version says {answer.strip()[:80]!r}")
-        return found[0]
-
     def available(self) -> str | None:
-        """Why this backend cannot be used now, in one line; None when it can."""
         try:
-            self.detect_version()
+            answer = self._commands.run(["squeue", "--version"])
+            if re.search(r"\d+\.\d+", answer) is None:
+                return f"squeue --version says {answer.strip()[:80]!r}"
             self._scontrol("show", "node")
             self._squeue("--jobs=1")  # whether such a job exists or not
         except SlurmError as error:
             return str(error)
         return None
 
-    def close(self) -> None:
-        """Nothing is kept open between commands."""
+    def close(self) -> None: ...
 
     def _read(self, now: datetime) -> tuple[Sequence[Job], Sequence[Node], Sequence[Skipped], int]:
         read, skipped = self._read_jobs()
@@ -145,7 +131,6 @@ class CliBackend(GuardedBackend):
         return {"SQUEUE_FORMAT2": parse.job_format(token, self._job_columns)}
 
     def _squeue(self, *options: str) -> tuple[str, str]:
-        """Output of squeue and the token in its separators."""
         token = new_token()
         return unless_unknown(lambda: self._commands.run([*_SQUEUE, *options], env=self._asking(token))) or "", token
 

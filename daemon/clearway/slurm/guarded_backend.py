@@ -1,9 +1,7 @@
-"""What the real backends do alike: changes look at the job or the node just before, and can be repeated.
-
-Slurm itself would requeue a job that has completed, which runs a second time, or wait forever to signal a job that
-does not run. Between the look and the act is a gap of some milliseconds that no client can close. So the requeue is
-``scontrol requeue Incomplete``, for which slurmctld itself looks again: a run that has ended meanwhile stays ended
-(measured on 22.05, 24.11 and 26.05). No other client can ask for it, pyslurm included.
+"""What the real backends do alike: changes look at the job or the node just before, and can be repeated. Slurm itself
+would requeue a completed job, which runs a second time, or wait forever to signal one that does not run. No client can
+close the gap between look and act. So the requeue is ``scontrol requeue Incomplete``, for which slurmctld looks again
+(measured on 22.05, 24.11 and 26.05); pyslurm cannot ask for it.
 """
 
 import math
@@ -19,14 +17,13 @@ from clearway.model.limits import Limits
 from clearway.slurm.base import Fence
 from clearway.slurm.job_changes import JobChanges, RequeueDelay
 from clearway.slurm.kept_records import LeastNodes
-from clearway.slurm.parse import NodeStatus, boot_s, compress, node_status, over
+from clearway.slurm.parse import NodeStatus, compress, node_status, over
+from clearway.slurm.parse.site import boot_s
 from clearway.slurm.process import Commands, checked
 from clearway.slurm.site_settings import ConfigReader, LimitReader, TopologyReader, licenses_now
 
 
 class GuardedBackend(JobChanges):
-    """The changes of ``SlurmBackend``. A backend says how to look and how to act."""
-
     def __init__(self, now: Callable[[], datetime], commands: Commands, requeue_delay: RequeueDelay) -> None:
         self._now = now
         self._commands = commands
@@ -39,11 +36,9 @@ class GuardedBackend(JobChanges):
         self._before: ClusterSnapshot | None = None
 
     def fenced_by(self, fence: Fence) -> None:
-        """A backend asks it in what ``_act`` and the like give to Slurm, after everything that may take time."""
         self._commands = replace(self._commands, fence=fence)
 
     def available(self) -> str | None:
-        """Why this backend cannot be used now, in one line; None when it can."""
         try:
             self.snapshot()
         except SlurmError as error:

@@ -1,11 +1,7 @@
-"""What Slurm says of its users: whose token this is, what rights they have, and what they may see of each other.
-
-A token (JWT) that ``scontrol token`` has made is shown to slurmctld, which alone has the key: used to ask for another
-token, of ten seconds, it gets one only while it is genuine and has not ended, and the new one names its user. So the
-daemon needs no key, which could make tokens for root. The new token is dropped at once.
-
-Some release or site might answer such a question with the rights of the daemon instead of the token's. So a forged
-token is shown first, now and then: while Slurm takes it, Slurm's tokens are no identity here.
+"""What Slurm says of its users: whose token this is, what rights they have, and what they may see of each other. A
+token (JWT) is shown to slurmctld, which alone has the key: used to ask for another one, of ten seconds, it gets it only
+while it is genuine, and that names its user. Some release or site might answer with the daemon's rights instead. So a
+forged token is shown first, now and then: while Slurm takes it, Slurm's tokens are no identity here.
 """
 
 import base64
@@ -50,7 +46,6 @@ def claims_of(token: str) -> dict[str, Any]:
 
 
 def token_in(answer: str) -> str:
-    """The token that ``scontrol token`` has printed; "" where there is none."""
     found = _ANSWER.search(answer)
     return found[1] if found else ""
 

@@ -1,12 +1,9 @@
 """Changes of jobs, many in one call: one look at all of them just before, then what is left to do.
 
-Slurm's commands take lists. When one of a list fails, the others are done, and a line on standard error names it
-(measured on 22.05, 24.11 and 26.05). So what came of each job is told apart. Where a line names none, and where Slurm
-does not answer, it is not known of any job of the list whether it was done: each gets that error, and the next
-snapshot tells.
-
-Two things must not be in a list: a job that has completed, which Slurm would run a second time, and one that is
-pending, suspended or leaving, to which a signal holds the whole call for 95 s. The look leaves them out.
+When one of a list fails, Slurm's commands do the others, and a line on standard error names it (measured on 22.05,
+24.11 and 26.05). Where a line names none, or Slurm does not answer, each job of the list gets that error, and the next
+snapshot tells. The look leaves out jobs that have completed, which Slurm would run a second time, and for signals those
+that do not run: one of them holds the whole call for 95 s.
 """
 
 from __future__ import annotations
@@ -36,14 +33,8 @@ Seen = tuple[Job, str]  # a job as it is now, and how Slurm's commands name it
 
 _ON_NODES = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING)
 
-# A refusal of ``scontrol requeue`` that means success: the job waits already.
-_WAITS = re.compile(r"Job is pending execution")
-
-
-# Of a job that has ended meanwhile they need not be done any more.
-_ENDED_IS_DONE = (JobChange.CANCEL, JobChange.USUAL_PRIORITY)
-
-
+_WAITS = re.compile(r"Job is pending execution")  # a refusal of ``scontrol requeue`` that means success
+_ENDED_IS_DONE = (JobChange.CANCEL, JobChange.USUAL_PRIORITY)  # need not be done any more
 # States in which a job may be changed so; in which it is as it is to be; and in which its run is over anyway.
 _MAY_BE: Mapping[JobChange, tuple[JobState, ...]] = {
     JobChange.REQUEUE: _ON_NODES,
@@ -65,11 +56,9 @@ DELAY_S = 1.1  # credentials and revocations are told apart by whole seconds
 
 class RequeueDelay:
     """The second that a requeued job must wait before it may start again, even when an administrator says "now".
-
-    A job that starts within the second of its requeue on the same node is lost: the node holds that second's
-    credentials for revoked ("Killing non-startable batch JobId=4: Job credential revoked", state FAILED, never to run
-    again). Measured on 22.05.8: 2 of 3 jobs when set at once, none of 64 after this delay. Time counts from when the
-    job is first seen waiting: by then its last process had gone, and slurmctld's clock may differ from ours.
+    Started within it on the same node, a job is lost: the node holds that second's credentials for revoked (state
+    FAILED, never to run again). Measured on 22.05.8: 2 of 3 jobs when set at once, none of 64 after this delay. Time
+    counts from when the job is first seen waiting: slurmctld's clock may differ from ours.
     """
 
     def __init__(self, *, now: Callable[[], datetime], sleep: Callable[[float], None] = time.sleep) -> None:
@@ -88,7 +77,6 @@ class RequeueDelay:
             self._since.setdefault(key, self._now())
 
     def before_start(self, job: Job) -> None:
-        """Return once this waiting job may start at once."""
         self.saw(job)
         if key := _requeue_of(job):
             left_s = DELAY_S - (self._now() - self._since[key]).total_seconds()
@@ -120,8 +108,7 @@ class JobChanges(ABC):
         """An empty name takes the job out of its reservation."""
 
     @abstractmethod
-    def _has_ended(self, error: SlurmRefusedError) -> bool:
-        """Whether Slurm refuses because the job has ended."""
+    def _has_ended(self, error: SlurmRefusedError) -> bool: ...
 
     def _look(self, job_id: str) -> Seen | None:
         seen, failures = self._look_all((job_id,))
@@ -140,7 +127,9 @@ class JobChanges(ABC):
         todo, failures = self._needed(change, jobs)
         targets = {job_id: target for job_id, (_, target) in todo.items()}
         if change is JobChange.REQUEUE:
-            failed = self._resume_suspended(todo)
+            # Requeued while suspended a job would wait held (JobHeldAdmin), and its TERM handler could not run.
+            suspended = {job_id: target for job_id, (job, target) in todo.items() if job.state is JobState.SUSPENDED}
+            failed = self._carry_out(JobChange.RESUME, suspended)
             failures |= failed
             targets = {job_id: _for_scontrol(job) for job_id, (job, _) in todo.items() if job_id not in failed}
         elif change is JobChange.START_NOW:
@@ -150,7 +139,6 @@ class JobChanges(ABC):
         return failures | {job_id: error for job_id, error in told.items() if not self._is_done(change, error)}
 
     def _needed(self, change: JobChange, jobs: Sequence[Job]) -> tuple[dict[str, Seen], dict[str, SlurmError]]:
-        """By one look at all of them: those that are to be changed, and why others are not."""
         seen, unseen = self._look_all([job.job_id for job in jobs])
         failures = not_asked(unseen)
         todo: dict[str, Seen] = {}
@@ -166,13 +154,7 @@ class JobChanges(ABC):
                     todo[decided.job_id] = found
         return todo, failures
 
-    def _resume_suspended(self, todo: Mapping[str, Seen]) -> Failures:
-        """Requeued while suspended a job would wait held (JobHeldAdmin), and its TERM handler could not run."""
-        suspended = {job_id: target for job_id, (job, target) in todo.items() if job.state is JobState.SUSPENDED}
-        return self._carry_out(JobChange.RESUME, suspended)
-
     def _carry_out(self, change: JobChange, targets: Mapping[str, str], signal: str = "") -> Failures:
-        """``targets`` by job id; what failed, by job id."""
         if not targets:
             return {}
         failed = self._act_all(change, tuple(targets.values()), signal)
@@ -296,33 +278,30 @@ def _needed(change: JobChange, decided: Job, found: Seen | None) -> Seen | None:
     waits_again = current.state is JobState.PENDING and decided.state is not JobState.PENDING  # that run is over
     if current.state in _NEED_NOT_BE.get(change, ()) or (change is JobChange.CANCEL and waits_again):
         return None
-    require_run(current, decided, *_MAY_BE[change])
+    _require_run(current, decided, _MAY_BE[change])
     if change is JobChange.CANCEL:
         require_unchanged(current, decided)
     return None if current.state is _IS_DONE_IN.get(change) else found
 
 
 def _known(job_id: str, found: Seen | None) -> Seen:
-    """Raises JobNotRunningError when the job has ended."""
     if found is None or found[0].state is JobState.ENDED:
         raise JobNotRunningError(f"job {job_id} has ended")
     return found
+
+
+def _require_run(current: Job, decided: Job, states: Sequence[JobState]) -> None:
+    if current.state not in states:
+        raise JobNotRunningError(f"job {current.job_id} is {current.raw_state}")
+    if current.run != decided.run:
+        run = f"restart {current.restart_count}, started {current.start_time}"
+        raise JobNotRunningError(f"job {current.job_id} is in another run: {run}")
 
 
 def require_unchanged(current: Job, decided: Job) -> None:
     """Raise where a job was to be cancelled because it could not be requeued, and now it can."""
     if current.can_be_requeued and not decided.can_be_requeued:
         raise SlurmRefusedError(f"job {current.job_id} can be requeued now, so it is not cancelled")
-
-
-def require_run(current: Job, decided: Job, *states: JobState) -> None:
-    """Raise unless the job is in one of these states and still in the run that a decision was made for."""
-    if current.state not in states:
-        raise JobNotRunningError(f"job {current.job_id} is {current.raw_state}")
-    if current.run != decided.run:
-        raise JobNotRunningError(
-            f"job {current.job_id} is in another run: restart {current.restart_count}, started {current.start_time}"
-        )
 
 
 def _for_scontrol(job: Job) -> str:

@@ -1,8 +1,7 @@
 """Words on a job: its Comment, its own output, and whom Slurm's own mails of it go to. For a thread of its own.
 
-The Comment belongs to the job's owner, and the launcher writes its claims there: it reads the Comment, and writes it
-back with other pairs. Slurm cannot compare and set. So a claim would be lost that is written between our look and our
-write. ``may_be_written`` says when no run of the job can write.
+The launcher writes its claims into the Comment, and Slurm cannot compare and set: a claim that is written between our
+look and our write would be lost. ``may_be_written`` says when no run of the job can write.
 """
 
 import re
@@ -43,8 +42,6 @@ class JobWords:
 
 @dataclass(frozen=True, slots=True)
 class MailSettings:
-    """A job's MailUser, and the words of its MailType."""
-
     user: str = ""
     types: frozenset[str] = frozenset()
 
@@ -52,8 +49,8 @@ class MailSettings:
 class JobNotes:
     """Reads and writes them; each call is a command of Slurm's with a time limit. Raises ``SlurmError``."""
 
-    def __init__(self, commands: Commands) -> None:
-        self._commands = commands
+    def __init__(self, timeout_s: float, slurm_conf: str | None, fence: Fence) -> None:
+        self._commands = Commands(timeout_s, slurm_conf, fence=fence)
 
     def look(self, job_id: str) -> JobWords | None:
         """None when Slurm does not know it (any more), or it cannot be read."""
@@ -89,8 +86,3 @@ class JobNotes:
             return None
         found = _MAIL.search(text)
         return MailSettings(found[1], frozenset(found[2].upper().split(","))) if found else MailSettings()
-
-
-def open_notes(timeout_s: float, slurm_conf: str | None, fence: Fence) -> JobNotes:
-    """``fence`` is asked before each command that changes something."""
-    return JobNotes(Commands(timeout_s, slurm_conf, fence=fence))

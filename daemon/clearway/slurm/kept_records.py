@@ -1,13 +1,7 @@
-"""Slurm's answers, of which only the records that have changed since the last one are read anew.
-
-Model: what is read of a record follows from its text alone, so the text stands for what was read of it. A record whose
-text has changed is read, except where the change is of no weight: the scheduler's guess when a waiting job starts, the
-load of a node. Of a waiting job that differs in its priority alone, that is set: Slurm works out all priorities again
-every few minutes. That two records of one answer have one key is found out every time.
-
-Cost: a look into a table for each record; for one that has changed, the time of reading it. Memory: one text of each
-record, and what was read of it. An answer is taken in pieces while Slurm prints it: of a record whose text is known the
-new text is dropped at once, so no second answer is ever held.
+"""Slurm's answers, of which only the records that have changed since the last one are read anew. What is read of a
+record follows from its text alone. Changes of no weight do not count: the scheduler's guess when a waiting job starts,
+the load of a node; of a waiting job that differs in its priority alone, that is set. An answer is taken in pieces while
+Slurm prints it, and known text dropped at once: no second answer is ever held.
 """
 
 import re
@@ -18,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import accumulate, takewhile
-from operator import is_
+from operator import is_, itemgetter
 from typing import Generic, TypeVar
 
 from clearway.eligibility.node_usage import NodeKinds, job_with_least_nodes, node_kinds
@@ -38,13 +32,11 @@ _LIMIT = re.compile(r"^JobId=\d+ ArrayJobId=\d+ ArrayTaskId=\S+ ArrayTaskThrottl
 class ArrayTasks:
     """The tasks of arrays that squeue does not show: it prints one line for all tasks that wait (measured on 22.05).
 
-    A task that was requeued, or changed by itself, has a record of its own. As long as other tasks of its array wait,
-    squeue hides that record in their line, and leaves the array's limit (``%2``) out of the line, as it does where one
-    task is left. ``squeue --array`` prints each task by itself; asked of all tasks it could be a million lines. So it
-    is asked of those alone that were seen on nodes and are not seen any more; at first of every array that has such a
-    line, a bounded part in each cycle. An array with more waiting tasks than that is not asked for: a task of it that
-    was requeued before Clearway began counts as ended until it runs again. The limit is asked for (``learn_limit``)
-    before jobs leave for an array.
+    While other tasks of its array wait, that line hides a task that was requeued, and leaves out the array's limit
+    (``%2``). ``squeue --array`` prints each task by itself, of all tasks perhaps a million lines. So it is asked of
+    those alone that were seen on nodes and are not any more; at first of every array that has such a line, a bounded
+    part in each cycle. Of an array with more waiting tasks, one requeued before Clearway began counts as ended until it
+    runs again. The limit is asked for (``learn_limit``) before jobs leave for an array.
     """
 
     def __init__(self) -> None:
@@ -54,7 +46,6 @@ class ArrayTasks:
         self._found: tuple[Sequence[Job], frozenset[str], list[Job]] | None = None
 
     def to_ask(self, jobs: Sequence[Job]) -> list[str]:
-        """Ids of tasks, or of arrays, of which tasks may be hidden."""
         jobs = self._of_arrays(jobs)
         arrays = {job.array_job_id: job.pending_tasks for job in jobs if job.array_job_id and job.pending_tasks > 1}
         if self._unasked is None:
@@ -83,7 +74,6 @@ class ArrayTasks:
         return [*shown, *(self._as_array(job, 0) for job in hidden.values())]
 
     def _learn(self, own: Sequence[Job], waiting: AbstractSet[str]) -> None:
-        """Tasks that are on nodes or wait unseen, and the limits of arrays that wait still."""
         self._known = frozenset(waiting | {job.job_id for job in own if job.state.holds_nodes})
         arrays = {job.array_job_id for job in own if _waits_in_array(job)}
         told = {job.array_job_id or "": job.array_limit for job in own if job.array_limit}
@@ -155,10 +145,8 @@ class _Answer(Generic[T]):
 
 
 class _Kept(Generic[T]):
-    """What was read of the records of the last answer, by their text.
-
-    ``again`` is given a record that has changed, its text before, and what was read of that; it returns what the record
-    tells now where this can be said without reading it.
+    """What was read of the last answer's records, by their text. ``again`` is given a changed record, its text before,
+    and what that told; it returns what the record tells now where this can be said without reading it.
     """
 
     def __init__(self, kind: str, key_name: str, key: Callable[[str], str], again: Again[T]) -> None:
@@ -191,7 +179,8 @@ class _Kept(Generic[T]):
                 earlier = before.get(self._key(record))
                 entry = record, (earlier and self._again(record, *earlier)) or read(record)  # noqa: PLW2901
             entries.append(entry)
-        same = len(entries) == len(self._entries) and all(map(_tell_the_same, entries, self._entries))
+        told = itemgetter(1)
+        same = len(entries) == len(self._entries) and all(map(is_, map(told, entries), map(told, self._entries)))
         self._keep(entries)
         if not same:
             self._told = together(self._kind, [told for _, told in entries if any(told)], self._key_name)
@@ -201,20 +190,13 @@ class _Kept(Generic[T]):
         self._by_text, self._entries = {entry[0]: entry for entry in entries}, entries
 
     def rename(self, token: str, after: str) -> None:
-        """Every record has another token in its separators from now on."""
         self._keep([(text.replace(token, after), told) for text, told in self._entries])
 
 
-def _tell_the_same(entry: _Entry[T], before: _Entry[T]) -> bool:
-    return entry[1] is before[1]
-
-
 class JobRecords:
-    """The jobs of squeue's answers, which are asked for with a token that is kept as long as it can be trusted.
-
-    It is made here, and nothing but squeue's environment holds it, which its own user alone can read. A record that
-    does not have all columns is a reason to make another one: nobody is to find it out by trying. So is an error of
-    squeue, whose words are told (see ``cli``). Every ``_ANSWERS`` answers there is another one in any case.
+    """The jobs of squeue's answers, asked for with a token that is kept as long as it can be trusted: only squeue's
+    environment holds it, which its own user alone can read. Another one is made for a record without all columns
+    (nobody is to find it out by trying), an error of squeue, whose words are told, and every ``_ANSWERS`` answers.
     """
 
     def __init__(self) -> None:
@@ -226,7 +208,7 @@ class JobRecords:
         self._forget(())
 
     def _forget(self, columns: tuple[str, ...]) -> None:
-        self._kept = _Kept("job", "id", _job_id, self._again)
+        self._kept = _Kept("job", "id", lambda record: record[:40].removeprefix("\n").partition("|")[0], self._again)
         self._columns = columns
 
     def read(self, ask: Ask, columns: tuple[str, ...]) -> tuple[list[Job], list[Skipped]]:
@@ -245,7 +227,6 @@ class JobRecords:
         return jobs, cut + skipped
 
     def _again(self, record: str, before: str, told: Reading[Job]) -> Reading[Job] | None:
-        """Of a waiting job that changed in its priority alone, or in the guess when it starts."""
         job_id, job, skipped = told
         if job is None or skipped is not None or job.state is not JobState.PENDING:
             return None
@@ -265,16 +246,10 @@ class JobRecords:
             return None
 
 
-def _job_id(record: str) -> str:
-    return record[:40].removeprefix("\n").partition("|")[0]
-
-
 _BLANK: Reading[Node] = ("", None, None)  # of a line that is no record
 
 
 class NodeRecords:
-    """The nodes of scontrol's answers."""
-
     def __init__(self) -> None:
         self._kept = _Kept("node", "name", _node_name, _same_but_load)
 

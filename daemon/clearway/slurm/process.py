@@ -1,7 +1,5 @@
-"""Slurm's commands as processes: without a shell, with a time limit, in an environment of our own.
-
-What Slurm says on standard error becomes a typed error here. Its answers can be taken in pieces: that of a large
-cluster has some 60 MB, and whoever needs a part of it need not hold it whole.
+"""Slurm's commands as processes: without a shell, with a time limit, in an environment of our own; typed errors for
+what they say on standard error. Answers (60 MB of a large cluster) can be taken in pieces.
 """
 
 import codecs
@@ -17,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
 from clearway.slurm.base import Fence, Unfenced
@@ -55,7 +53,6 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]*", re.ASCII)
 
 
 def is_name(text: str) -> bool:
-    """Whether Slurm's commands take it as one name."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -91,11 +88,9 @@ class Commands:
         """As ``run``, but ``take`` is given the output piece by piece. After an error none of them may count."""
         self._run(argv, self.timeout_s, env or {}, take)
 
-    def change(self, argv: Sequence[str]) -> str:
+    def change(self, argv: Sequence[str]) -> None:
         """As ``run``, for a command that changes something: the fence may refuse it, or give it less time."""
-        pieces: list[str] = []
-        self._run(argv, min(self.timeout_s, self.fence.command_limit_s()), {}, pieces.append)
-        return "".join(pieces)
+        self._run(argv, min(self.timeout_s, self.fence.command_limit_s()), {}, lambda _: None)
 
     def _run(self, argv: Sequence[str], limit_s: float, env: Mapping[str, str], take: Take) -> None:
         program = argv[0] if self.bin_dir is None else str(Path(self.bin_dir, argv[0]))
@@ -147,7 +142,8 @@ class Commands:
         assert process.stderr is not None  # noqa: S101
         keep_at = time.monotonic() + KEEP_EVERY_S
         with selectors.DefaultSelector() as selector:
-            _widen(process.stdout)
+            with contextlib.suppress(OSError):  # it may hold more at once: there are fewer wake-ups then
+                fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, _PIECE)
             selector.register(process.stdout, selectors.EVENT_READ, True)
             selector.register(process.stderr, selectors.EVENT_READ, False)
             while selector.get_map() or process.poll() is None:
@@ -168,21 +164,13 @@ class Commands:
                         selector.unregister(key.fileobj)
 
 
-def _widen(pipe: IO[bytes]) -> None:
-    """Let it hold more at once, where the system allows that: there are fewer wake-ups then."""
-    with contextlib.suppress(OSError):
-        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIECE)
-
-
 def _message(stderr: bytes) -> str:
-    """Slurm's words in one line, without the command's name in front."""
     lines = stderr.decode("utf-8", errors="replace").splitlines()
     told = (re.sub(r"^(?:s\w+: )?(?:error: )?", "", line.strip()) for line in lines)
     return "; ".join(line for line in told if line)
 
 
 def error_from(command: str, message: str, status: int) -> SlurmError:
-    """The typed error for what a Slurm command printed."""
     if _NO_ANSWER.search(message):
         return SlurmTimeoutError(f"{command}: {message}")
     if _UNREACHABLE.search(message) or status < 0:
@@ -222,10 +210,9 @@ class RefusedError(SlurmRefusedError):
 
 
 def error_for(number: int, text: str) -> SlurmError:
-    """The typed error for Slurm's own error number, which pyslurm and slurmrestd pass on.
-
-    1000-1999 is communication, 2000-4999 what slurmctld and slurmd refuse, 5000-5999 sockets, 6000-6999 authentication,
-    9000 and above slurmrestd. Below are errno's own (connection refused and the like, not permitted).
+    """The typed error for Slurm's own error number, which pyslurm and slurmrestd pass on. 1000-1999 is communication,
+    2000-4999 what slurmctld and slurmd refuse, 5000-5999 sockets, 6000-6999 authentication, 9000 and above slurmrestd.
+    Below are errno's own (connection refused and the like, not permitted).
     """
     if number in _TIMEOUTS:
         return SlurmTimeoutError(text)

@@ -1,8 +1,5 @@
-"""Slurm through pyslurm, which lives in a process of its own (``WorkerProcess``).
-
-Two queries read everything, a third names the reservations when a node is in one. Two of ``scontrol``, every ten
-minutes, read the order of Slurm's own preemption; one more reads the switches while a waiting job asks for one.
-Numbers name exactly one job here: scontrol and scancel take the id of an array's last task for the whole array.
+"""Slurm through pyslurm, in a process of its own (``WorkerProcess``). Numbers name exactly one job here: scontrol and
+scancel take the id of an array's last task for the whole array.
 """
 
 import json
@@ -41,11 +38,9 @@ MAX_WAIT_S = 60.0
 
 
 class WorkerProcess:
-    """Calls into a pyslurm worker: one at a time, each with a time limit. Safe to share between threads.
-
-    A worker that does not answer in time is killed, because a hung libslurm cannot be interrupted; one that has died is
-    replaced at the next call. A second failure in a row waits before the next start, up to a minute, so that a broken
-    installation does not start processes without end; a call within that wait fails at once.
+    """Calls into a pyslurm worker: one at a time, each with a time limit. Safe to share between threads. One that does
+    not answer in time is killed (a hung libslurm cannot be interrupted), and replaced at the next call. From the second
+    failure in a row on the next start waits, up to a minute; a call within that wait fails at once.
     """
 
     def __init__(
@@ -71,7 +66,6 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The worker's process id while it runs."""
         return None if self._process is None else self._process.pid
 
     def call(self, name: str, /, **args: object) -> Any:
@@ -220,7 +214,6 @@ class PyslurmBackend(GuardedBackend):
         self._worker.fence = fence
 
     def worker_restarts(self) -> int:
-        """How often the worker had to be replaced, because it hung or crashed."""
         return self._worker.restarts
 
     def close(self) -> None:

@@ -1,8 +1,4 @@
-"""What the pyslurm worker hands over (plain dictionaries), in the columns of squeue and the keys of scontrol. Pure.
-
-The worker passes on numbers and words as pyslurm gives them, and None where there is nothing; what they mean is decided
-here and in ``parse``, where it can be tested without pyslurm. A record that cannot be read becomes a ``Skipped``.
-"""
+"""What the pyslurm worker hands over, in squeue's columns and scontrol's keys; what it means is decided here. Pure."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -25,7 +21,7 @@ RESERVATION_FLAGS = {
     "PURGE": "PURGE_COMP",
     "NO_JOB_HOLD_AFTER_END": "NO_HOLD_JOBS_AFTER",
 }
-_MAX_PRIORITY = 0xFFFFFFFE
+_MAX_PRIORITY = 0xFFFFFFFE  # of which pyslurm says "UNLIMITED"
 
 _text = or_else("", values.text)
 _listed = or_else("", values.listed)
@@ -38,7 +34,6 @@ def _count(record: Record, key: str) -> int:
 
 
 def _priority(record: Record, key: str) -> str:
-    """Pyslurm says "UNLIMITED" for the highest of all."""
     return str(_MAX_PRIORITY) if isinstance(record.get(key), str) else _number(record, key)
 
 
@@ -130,7 +125,6 @@ def _require(record: Record, key: str) -> None:
 
 
 def read_job(record: Record) -> Job:
-    """One job. Raises FieldError for a value that cannot be read."""
     _require(record, "id")
     job = parse.job_from_row(_job_row(record))
     spread = None if job.state.holds_nodes else _spread(record, job.spread)

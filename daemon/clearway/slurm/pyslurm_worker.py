@@ -1,10 +1,7 @@
 """The process that pyslurm lives in: ``python -P -m clearway.slurm.pyslurm_worker``. Only this module imports pyslurm.
-
 libslurm holds the interpreter's lock through every call, can hang for half a minute and can abort the process: here
-that does no harm: ``WorkerProcess`` ends this process and starts another. Requests and answers are JSON, each behind
-its length in four bytes, on standard input and output. At the end of the input the worker ends.
-
-It passes on what pyslurm says and decides nothing. pyslurm is GPL-2.0-only; nothing of it is copied here.
+that does no harm. Requests and answers are JSON, each behind its length in four bytes; at the end of the input the
+worker ends. It decides nothing. pyslurm is GPL-2.0-only; nothing of it is copied here.
 """
 
 import json
@@ -60,8 +57,6 @@ class _Empty(str):
 
 
 def _of_job(method: str) -> Callable[["Calls", int], None]:
-    """The call that is this method of pyslurm's job."""
-
     def call(self: "Calls", job_id: int) -> None:
         getattr(self._pyslurm.Job(job_id), method)()
 
@@ -269,7 +264,6 @@ def _dependencies(found: dict[str, Any] | None) -> str:
 
 
 def frame(value: object) -> bytes:
-    """A value as it travels."""
     data = json.dumps(value, separators=(",", ":")).encode()
     return LENGTH.pack(len(data)) + data
 

@@ -1,12 +1,7 @@
-"""What releases of Slurm do differently, in one table, and on which of them Clearway acts.
-
-A release is named as Slurm names it, "24.11"; a version of it is 24.11.5. What counts is slurmctld's version, which
-``scontrol show config`` tells: a client may be older or newer.
-
-Every row was tried with the whole tier of its release (``tests/run slurm slurm24 slurm26``), and
-``tests/slurm/test_releases.py`` and ``test_partitions.py`` try each of its facts there. A release between two rows was
-not tried; what Clearway reads and does is the same on both sides of it, so Clearway acts there too. A release before
-the first row, or after the last one, is only observed until ``slurm.act_on_release`` names it.
+"""What releases of Slurm do differently, in one table, and on which of them Clearway acts. What counts is slurmctld's
+version (``scontrol show config``): a client may be older or newer. Each row was tried with the whole tier of its
+release; ``tests/slurm/test_releases.py`` and ``test_partitions.py`` try its facts. Clearway acts between two rows too;
+outside of them it only observes until ``slurm.act_on_release`` names the release.
 """
 
 import re
@@ -71,5 +66,4 @@ def only_observed(version: str, act_on_release: str | None = None) -> str:
 
 
 def refused(version: str, act_on_release: str | None = None) -> bool:
-    """Whether the version is known, and is one that Clearway does not act on."""
     return bool(release_of(version) and only_observed(version, act_on_release))

@@ -1,8 +1,6 @@
-"""Slurm through slurmrestd, its REST interface, from Slurm 24.11 on; and through commands for what it does not offer.
-
-26.05 offers all but to suspend and resume jobs; 24.11 neither to requeue jobs nor to make reservations. Where Slurm's
-commands are installed they do the rest; elsewhere it is refused, and said at the start. They also tell of what changes
-seldom (the order of Slurm's own preemption, leaf switches) and of users' rights.
+"""Slurm through slurmrestd, from 24.11 on; and through commands for what it does not offer: 26.05 all but to suspend
+and resume jobs, 24.11 neither to requeue jobs nor to make reservations. Where these are not installed that is refused,
+and said at the start.
 """
 
 import math
@@ -34,18 +32,14 @@ LIMITS = "read limits, without which no job leaves for an urgent one"
 
 
 class CommandPlaces(TypedDict, total=False):
-    """Where Slurm's commands and its configuration are; see ``CliBackend``."""
-
     slurm_conf: str | None
     bin_dir: str | None
     env: Mapping[str, str] | None
 
 
 class RestBackend(CliBackend):
-    """The ``rest`` backend. ``now`` returns aware UTC; ``timeout_s`` limits each call and command.
-
-    ``url``: unix:PATH or http(s)://HOST:PORT. ``auth``: "local" (no token) or "jwt": with the token of ``token_file``,
-    else with one of ``scontrol token``.
+    """The ``rest`` backend. ``url``: unix:PATH or http(s)://HOST:PORT. ``auth``: "local" (no token) or "jwt": the token
+    of ``token_file``, else of ``scontrol token``.
     """
 
     name = "rest"
@@ -237,7 +231,6 @@ class RestBackend(CliBackend):
             super()._delete(reservation)
 
     def _offers_reservations(self) -> bool:
-        """Else Slurm's commands are needed."""
         if not self._client.offer.reservations:
             self._need_commands("make and change reservations")
         return self._client.offer.reservations

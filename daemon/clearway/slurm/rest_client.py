@@ -1,8 +1,6 @@
-"""Calls to slurmrestd: each with a time limit, with what it answers as a dictionary, or as a typed error.
-
-A call is a connection of its own: one that slurmrestd has closed meanwhile would leave it open whether a change was
-made. What slurmrestd offers is read from its own description (OpenAPI), once, and again when it says that a path does
-not exist.
+"""Calls to slurmrestd: each with a time limit, with what it answers as a dictionary, or as a typed error. Each is a
+connection of its own: one that slurmrestd has closed meanwhile would leave it open whether a change was made. What it
+offers is read from its own description (OpenAPI), again when it says that a path does not exist.
 """
 
 import asyncio
@@ -29,11 +27,9 @@ _SHORTER_S = 300
 
 
 class Tokens:
-    """Slurm's tokens (JWT) for slurmrestd; they are in no log and in no message.
-
-    ``auth`` "local" needs none: slurmrestd knows its callers by their user id. ``file`` is read again before each call,
-    so a new one counts at once. Without a file ``scontrol token`` makes one for the user that this process runs as: a
-    new one when half of its time is over, and when Slurm has refused it.
+    """Slurm's tokens (JWT) for slurmrestd; they are in no log and in no message. ``auth`` "local" needs none. ``file``
+    is read again before each call. Without a file ``scontrol token`` makes one for this process's user: anew when half
+    of its time is over, and when Slurm has refused it.
     """
 
     def __init__(self, auth: str, file: Path | None, run: Run, now: Callable[[], datetime]) -> None:
@@ -98,6 +94,7 @@ MAX_BODY = 512 * 1024 * 1024
 # The parsers known here, newest first. v0.0.45 (26.05) does not tell which jobs want whole nodes; v0.0.44 does.
 _ACTING = ("v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42")
 _READING = _ACTING[1:]
+_HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity"}  # a small answer must not become a large one
 
 Document = Mapping[str, Any]
 UNCHANGED: Document = {}  # the answer to a question with update_time
@@ -105,8 +102,6 @@ UNCHANGED: Document = {}  # the answer to a question with update_time
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What this slurmrestd can do."""
-
     reading: str  # the version of its data_parser for reading jobs and all else
     acting: str  # and for changes
     requeue: bool  # with the flag Incomplete: without it a job that has just completed would run again
@@ -152,8 +147,8 @@ class RestClient:
         self, method: str, path: str, query: Mapping[str, str | int], body: Document | None, *, changes: bool
     ) -> Document:
         for again in (True, False):
-            token = self._tokens.token()
-            request = httpx.Request(method, self._base + path, params=query, json=body, headers=_headers(token))
+            headers = _HEADERS | ({"X-SLURM-USER-TOKEN": token} if (token := self._tokens.token()) else {})
+            request = httpx.Request(method, self._base + path, params=query, json=body, headers=headers)
             # From here on nothing takes time.
             limit_s = min(self._timeout_s, self.fence.command_limit_s()) if changes else self._timeout_s
             status, answer = asyncio.run(self._bounded(request, limit_s))
@@ -181,7 +176,8 @@ class RestClient:
         except httpx.TimeoutException:
             raise SlurmTimeoutError(f"slurmrestd did not answer {request.method} within {limit_s:g} s") from None
         except (httpx.HTTPError, OSError) as error:
-            raise SlurmUnavailableError(f"slurmrestd at {self._url} cannot be asked: {_why(error)}") from None
+            why = _line(error) or type(error).__name__
+            raise SlurmUnavailableError(f"slurmrestd at {self._url} cannot be asked: {why}") from None
         finally:
             sending.cancel()
             await asyncio.wait({sending})
@@ -199,7 +195,6 @@ class RestClient:
             return answer.status_code, bytes(body)
 
     def _decoded(self, what: str, status: int, body: bytes) -> Document:
-        """The document, where it tells of no error."""
         if status == httpx.codes.NOT_MODIFIED:
             return UNCHANGED
         try:
@@ -217,7 +212,8 @@ class RestClient:
         for number, text in _errors(document):
             if number == AUTHENTICATION:
                 raise _TokenError(f"slurmrestd: {what}: {text}")
-            raise _error(number, f"slurmrestd: {what}: {text}")
+            told = f"slurmrestd: {what}: {text}"
+            raise error_for(number, told) if number else RefusedError(told, number)
         if status >= httpx.codes.BAD_REQUEST:
             raise SlurmUnavailableError(f"slurmrestd: {what}: status {status}")
         return document
@@ -225,10 +221,6 @@ class RestClient:
 
 class _TokenError(Exception):
     """Slurm takes no such token; another may be good."""
-
-
-def _error(number: int, text: str) -> SlurmError:
-    return RefusedError(text, number) if number == 0 else error_for(number, text)
 
 
 def _errors(document: Document) -> Iterator[tuple[int, str]]:
@@ -263,16 +255,6 @@ def _line(text: object) -> str:
     return re.sub(r"\s+", " ", str(text))[:300]
 
 
-def _headers(token: str) -> dict[str, str]:
-    # identity: a small answer must not become a large one here.
-    headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-    return headers | ({"X-SLURM-USER-TOKEN": token} if token else {})
-
-
-def _why(error: Exception) -> str:
-    return _line(error) or type(error).__name__
-
-
 def _transport(url: str) -> Callable[[], httpx.AsyncBaseTransport]:
     if url.startswith(UNIX):
         return lambda: httpx.AsyncHTTPTransport(uds=url.removeprefix(UNIX))
@@ -282,7 +264,6 @@ def _transport(url: str) -> Callable[[], httpx.AsyncBaseTransport]:
 
 
 def offer_of(description: Document) -> Offer:
-    """From the paths of slurmrestd's own description."""
     paths = _within(description, "paths")
     paths = paths if isinstance(paths, dict) else {}
     offered = {found[1] for path in paths if (found := re.match(r"/slurm/(v[0-9.]+)/jobs/$", str(path)))}
@@ -309,7 +290,6 @@ def offer_of(description: Document) -> Offer:
 
 
 def _within(found: Any, *keys: str) -> Any:
-    """What stands there; None where it is absent."""
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
     return found

@@ -1,11 +1,8 @@
-"""Jobs and nodes of slurmrestd's JSON, in the columns of squeue and the keys of scontrol, which ``parse`` reads.
-
-All jobs take slurmrestd a third of a second for 1,000, so it is asked the cheap way first. Asked with the time of its
-last answer (``update_time``) slurmctld says within a millisecond that nothing has changed. It compares whole seconds of
-its own clock. A change may carry a time that was read before a lock was waited for, so the question allows for two
-seconds; the states of all jobs (``/jobs/state/``) are compared as well, and all is read again twice a minute. A record
-that says the same as before is not read again; one with a value of another type is skipped, with the nodes that it may
-hold.
+"""Jobs and nodes of slurmrestd's JSON, in the columns of squeue and the keys of scontrol, which ``parse`` reads. All
+jobs take slurmrestd a third of a second for 1,000, so it is asked the cheap way first: with the time of its last answer
+(``update_time``) slurmctld says within a millisecond that nothing has changed. It compares whole seconds, and a change
+may carry a time read before a lock was waited for: the question allows for two seconds, the states of all jobs
+(``/jobs/state/``) are compared as well, and all is read again twice a minute.
 """
 
 from collections.abc import Callable, Sequence
@@ -108,7 +105,6 @@ def read_jobs(
 
 
 def read_job(record: Record) -> Job:
-    """One job. Raises FieldError for a value that cannot be read."""
     job = parse.job_from_row(job_row(record))
     limit = fields.number(number(record, "array_max_tasks"), "array_max_tasks")
     if job.array_job_id is not None and job.state is JobState.PENDING:
@@ -118,7 +114,6 @@ def read_job(record: Record) -> Job:
 
 
 def job_row(record: Record) -> Row:
-    """The job in the columns of squeue. Raises FieldError as ``read_job``."""
     row = values.told(record, _JOB)
     if row["ArrayJobID"] in ("0", UNSET):
         row["ArrayJobID"] = row["JobID"]
@@ -163,8 +158,6 @@ def _word_or_none(record: Record) -> str:
 
 
 class Kept(Generic[T]):
-    """What was read last, and when."""
-
     def __init__(self) -> None:
         self.found: Sequence[T] = ()
         self.skipped: Sequence[Skipped] = ()
@@ -188,13 +181,10 @@ class Kept(Generic[T]):
         return None
 
     def keep(self, document: Document, now: datetime) -> None:
-        """This document has been read."""
         self._asked_with, self._read_at = max(1, whole_number(document, "last_update") - MARGIN_S), now
 
 
 class JobReader:
-    """All jobs that wait or hold nodes."""
-
     def __init__(self, client: RestClient) -> None:
         self._client = client
         self._kept: Kept[Job] = Kept()
@@ -224,7 +214,6 @@ class NodeReader:
         self._tells_changes = True
 
     def read(self, now: datetime) -> tuple[Sequence[Node], Sequence[Skipped], int]:
-        """As ``JobReader.read``."""
         fresh = self._tells_changes and self._kept.fresh(now)
         try:
             document = self._kept.changed(self._client, "/nodes/", "nodes", fresh=fresh)

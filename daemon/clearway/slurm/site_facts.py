@@ -26,16 +26,8 @@ _DENIED = re.compile(r"Invalid user id|Access/permission denied|not permitted|Pe
 class SitePartition:
     name: str
     nodes: int
-    default: bool
     up: bool
     tier: int
-    max_time: str  # as Slurm prints it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteQos:
-    name: str
-    priority: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +37,7 @@ class SiteFacts:
     settings: Mapping[str, str]
     clock: datetime | None  # slurmctld's, to the second; None: it does not tell
     partitions: tuple[SitePartition, ...]
-    qos: tuple[SiteQos, ...] | None
+    qos: tuple[str, ...] | None  # by name
     qos_unknown: str  # why ``qos`` is None
     nodes: tuple[Node, ...]
     preempts: Mapping[str, frozenset[str]]  # QoS or partition to those whose jobs Slurm itself preempts for it
@@ -53,7 +45,6 @@ class SiteFacts:
     grace_s: float
 
     def setting(self, name: str) -> str:
-        """Its value; empty where Slurm says that there is none."""
         value = self.settings.get(name, "")
         return "" if value in NOTHING else value
 
@@ -82,7 +73,6 @@ class SiteFacts:
 
 
 def _partitions(records: str) -> list[SitePartition]:
-    """Of ``scontrol --oneliner show partition``."""
     found = []
     for line in records.splitlines():
         fields = record(line)
@@ -94,25 +84,22 @@ def _partitions(records: str) -> list[SitePartition]:
             SitePartition(
                 name=fields["PartitionName"],
                 nodes=int(count) if count.isdecimal() else 0,
-                default=fields.get("Default") == "YES",
                 up=fields.get("State", "UP") == "UP",
                 tier=int(tier) if tier.isdecimal() else 1,
-                max_time=fields.get("MaxTime", ""),
             )
         )
     return found
 
 
-def _qos(commands: Commands, settings: Mapping[str, str]) -> tuple[tuple[SiteQos, ...] | None, str]:
+def _qos(commands: Commands, settings: Mapping[str, str]) -> tuple[tuple[str, ...] | None, str]:
     if not settings.get("AccountingStorageType", "").endswith("slurmdbd"):
         return None, "this cluster has no slurmdbd"
-    query = ["sacctmgr", "--noheader", "--parsable2", "--readonly", "show", "qos", "format=name,priority"]
+    query = ["sacctmgr", "--noheader", "--parsable2", "--readonly", "show", "qos", "format=name"]
     try:
         text = commands.run(query)
     except SlurmError as error:
         return None, str(error)
-    rows = (line.split("|") for line in text.splitlines() if line.count("|") == 1)
-    return tuple(SiteQos(name=name, priority=int(p) if p.isdecimal() else 0) for name, p in rows), ""
+    return tuple(filter(None, text.splitlines())), ""
 
 
 class Site:

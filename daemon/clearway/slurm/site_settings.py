@@ -1,10 +1,8 @@
 """What is read beside jobs and nodes: slurmctld's version and configuration, leaf switches, licenses, and limits.
-
-All readers are given what runs a command of Slurm and returns what it prints. Limits are read while Clearway plans for
-waiting jobs: those of their users, accounts, QoS and partitions alone. Two queries a cycle (4 ms each), answered by
-slurmctld itself, also while slurmdbd is down. Every ten minutes one more tells which account is below which (30 ms with
-1,000 accounts), and one whether limits are enforced. What a QoS is above of is in slurmdbd's answer alone: it is asked
-where it matters, and not waited for a second time.
+Limits are read while Clearway plans for waiting jobs: those of their users, accounts, QoS and partitions alone, by two
+queries a cycle (4 ms each) that slurmctld answers also while slurmdbd is down. Every ten minutes one more tells which
+account is below which (30 ms with 1,000 accounts). What a QoS is above of slurmdbd alone knows: it is asked where it
+matters, and not waited for a second time.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +14,7 @@ from clearway.eligibility.node_usage import asks_for_any
 from clearway.model.cluster import Job, JobState, License, PowerSaving, PreemptPriorities, Topology
 from clearway.model.errors import SlurmError, SlurmRefusedError
 from clearway.model.limits import Association, Limits, Partition, Qos
-from clearway.slurm.parse import FieldError, read_leaf_switches, read_licenses, read_power_saving, site
+from clearway.slurm.parse import FieldError, site
 from clearway.slurm.process import checked, is_name
 from clearway.slurm.releases import means_sub_accounts, release_of
 
@@ -54,7 +52,6 @@ class ConfigReader:
         self._read_at = NEVER
 
     def read(self, run: Run, now: datetime) -> tuple[PreemptPriorities, PowerSaving, int]:
-        """The priorities, power saving, and how many queries that took now."""
         every_s = CONFIG_EVERY_S if self.version else VERSION_AGAIN_S
         if not _due(self._read_at, now, every_s):
             return self._known, self._power, 0
@@ -63,7 +60,7 @@ class ConfigReader:
             config = run(["scontrol", "show", "config"])
             version = site.version(config)
             self.version = version if release_of(version) else self.version
-            self._power = read_power_saving(config)
+            self._power = site.read_power_saving(config)
             queries = 2
             self._known = read_preemption(run, config)
         return self._known, self._power, queries
@@ -77,7 +74,6 @@ class TopologyReader:
         self._read_at = NEVER
 
     def read(self, run: Run, jobs: Iterable[Job], now: datetime) -> tuple[Topology, int]:
-        """The topology, and how many queries that took now."""
         if not any(job.switches and job.state is JobState.PENDING for job in jobs):
             return Topology(), 0
         every_s = TOPOLOGY_AGAIN_S if self._known.unknown else TOPOLOGY_EVERY_S
@@ -85,7 +81,7 @@ class TopologyReader:
             return self._known, 0
         self._read_at = now
         try:
-            switch_of = read_leaf_switches(run(["scontrol", "show", "topology"]))
+            switch_of = site.read_leaf_switches(run(["scontrol", "show", "topology"]))
             self._known = Topology(switch_of, unknown="")
         except (SlurmError, FieldError) as error:
             self._known = Topology(unknown=f"scontrol show topology: {error}")
@@ -97,7 +93,7 @@ def licenses_now(run: Run, jobs: Iterable[Job]) -> tuple[Mapping[str, License], 
     if not asks_for_any(jobs):
         return {}, 0
     with suppress(SlurmError, FieldError):
-        return read_licenses(run(["scontrol", "--oneliner", "show", "licenses"])), 1
+        return site.read_licenses(run(["scontrol", "--oneliner", "show", "licenses"])), 1
     return {}, 1
 
 
@@ -175,9 +171,8 @@ class LimitReader:
     def _groups_of(
         self, run: Run, jobs: Sequence[Job], named: Mapping[str, Partition], now: datetime
     ) -> dict[str, frozenset[str]]:
-        """User to groups, of those that partitions allow and that their jobs name; asked as slurmctld asks, of NSS.
-
-        Not of Slurm: 24.11 lets any user's job name such a partition, and says nothing.
+        """User to groups, of those that partitions allow and that their jobs name; asked as slurmctld asks, of NSS. Not
+        of Slurm: 24.11 lets any user's job name such a partition, and says nothing.
         """
         closed = {name: each.allow_groups for name, each in named.items() if each.allow_groups is not None}
         users = {job.user for job in jobs if not closed.keys().isdisjoint(job.partitions)}
@@ -189,7 +184,6 @@ class LimitReader:
         return {user: self._groups[user] for user in users}
 
     def _accounts(self, run: Run, users: Sequence[str]) -> dict[str, str]:
-        """Each account with the one above it."""
         every = site.read_associations(run([*_ASSOCIATIONS, f"users={_list(users)}", "flags=assoc"]))
         return {each.account: each.parent for each in every if not each.user}
 
@@ -209,7 +203,6 @@ class LimitReader:
 
 
 def _of_first_users(jobs: Iterable[Job]) -> tuple[list[Job], list[str]]:
-    """The jobs of as many users as one cycle asks for, and these users."""
     waiting = list(jobs)
     users = list(dict.fromkeys(job.user for job in waiting if is_name(job.user)))[:MOST_USERS]
     return [job for job in waiting if job.user in set(users)], users
@@ -236,7 +229,6 @@ def _flags_matter(job: Job, partition: Partition) -> bool:
 
 
 def _above(account: str, parents: Mapping[str, str]) -> list[str]:
-    """The account, and those above it up to the root."""
     chain: list[str] = []
     while account and account not in chain:
         chain.append(account)

@@ -59,7 +59,7 @@ def checked(calendar: Path) -> list[str]:
 def examined(calendar: Path, followed: CalendarMemory | None = None) -> list[tuple[str, str, str]]:
     """What the doctor's check finds, at a site with ten nodes, as: state, what is so, what to do."""
     case = Case(load_config(settings(calendar)), Asked(), "root")
-    partition = SitePartition(name="batch", nodes=10, default=True, up=True, tier=1, max_time="UNLIMITED")
+    partition = SitePartition(name="batch", nodes=10, up=True, tier=1)
     site = SiteFacts(
         settings={}, clock=None, partitions=(partition,), qos=None, qos_unknown="", nodes=(), preempts={},
         preempts_by_qos=False, grace_s=0.0,

@@ -199,7 +199,7 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
     "huge": (as_bytes(max_delay_s=10**30), "max_delay_s: must be at most"),
     "digits": (as_bytes().replace(b'"nodes_needed": 1', b'"nodes_needed": ' + b"1" * 5_000), "too many digits"),
     "duplicate id": (as_bytes(candidates=[CANDIDATE, CANDIDATE]), "candidates[1].job_id"),
-    "missing": (b"{}", "nodes_needed: is missing"),
+    "missing": (b"{}", "max_delay_s: is missing"),
     "unknown": (as_bytes(node_count=1), "node_count: is not a known field"),
     "binary": (b"\x7fELF\x02\x01\x01\x00\xff\xfe", "not UTF-8 text"),
     "deep": (b"[" * 100_000, "nested too deeply"),

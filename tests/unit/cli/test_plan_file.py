@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from clearway.cli.plan_file import BAD_INPUT, MOST_STEPS, read_problem, run_plan_file
+from clearway.cli.plan_file import BAD_INPUT, read_problem, run_plan_file
+from clearway.cli.problem_fields import MOST_STEPS
 from clearway.model.errors import ProblemFileError
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 
@@ -157,7 +158,7 @@ JOB_ID = ("candidates", 1, "job_id")
         (nested(("step_s",), 0), "step_s: must be a positive integer, not 0"),
         (nested(("max_delay_s",), -1), "max_delay_s: must be an integer >= 0, not -1"),
         (nested(("max_delay_s",), 60 * (MOST_STEPS + 1)), "max_delay_s: must be at most 100000 times step_s"),
-        ("{}", "nodes_needed: is missing"),
+        ("{}", "max_delay_s: is missing"),
         ("[]", "the whole file: must be an object, not a list"),
         ("", "line 1 column 1: not JSON"),
         ("{'a': 1}", "line 1 column 2: not JSON"),

@@ -11,9 +11,10 @@ import jsonschema
 import pytest
 
 from clearway.cli.plan_file import BAD_INPUT, read_problem, run_plan_file
-from clearway.cli.problem_fields import SCHEMA_FILE, problem_schema
 from clearway.model.errors import ProblemFileError
 from clearway.model.problem import Action, Amounts, Candidate, EvictionProblem, Needs, NodeResources, Option
+from docs.reference.problem_schema import FILE as SCHEMA_FILE
+from docs.reference.problem_schema import problem_schema
 
 
 def shared() -> dict[str, Any]:

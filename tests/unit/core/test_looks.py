@@ -76,7 +76,7 @@ PREEMPTORS = tuple(
 def looks(
     context: PlanningContext, preemptor: Preemptor, kept: CandidateCache | None = None
 ) -> dict[str, Look | Verdict]:
-    return looks_at_jobs(preemptor, context, leaving=(), eternal=(), suspend_on=frozenset(), cache=kept)
+    return looks_at_jobs(preemptor, context, leaving=(), suspend_on=frozenset(), cache=kept)
 
 
 def seen(

@@ -15,8 +15,9 @@ from clearway.eligibility.under_way import UnderWay
 from clearway.estimates.costs import NO_HISTORY
 from clearway.estimates.learning import History
 from clearway.model.cluster import Job, JobState, Node, PreemptPriorities
-from clearway.model.plan import Preemptor
+from clearway.model.plan import PlannedAction, Preemptor
 from clearway.model.problem import Action, Option
+from clearway.preemption.plan import why_chosen
 from clearway.preemption.problem import PreparedProblem, horizon, prepare_problem
 from clearway.walltime.remaining import RunTimes
 from tests.builders import NODE_CPUS, NODE_MEMORY_MIB, NOW, after, job, node, snapshot, urgent_job
@@ -154,7 +155,7 @@ def test_a_job_that_will_likely_have_ended_counts_where_the_site_wants_it() -> N
     (option,) = ends(situation(jobs, history=known, planning={"end_confidence": 0.9}))["101"]
     assert option.ready_s == 120
     assert ends(situation(jobs, history=known, planning={"end_confidence": 0.9})).keys() == {"101"}
-    assert situation(jobs, history=known, planning={"end_confidence": 0.9}).ground.likely == {"101"}
+    assert "earlier jobs" in why_it_ends(situation(jobs, history=known, planning={"end_confidence": 0.9}))
     assert not ends(situation(jobs, history=known))
     assert not ends(situation(jobs, history=known, planning={"end_confidence": 0.99}))
     assert not ends(situation(jobs, history=known, planning={"end_confidence": 0.9}, delay_s=120))  # 10 s are for Slurm
@@ -165,7 +166,11 @@ def test_the_surer_of_a_likely_end_and_a_limit_is_the_sooner() -> None:
     limited = job("101", time_limit_s=3_660)
     found = situation([limited], history=known, planning={"end_confidence": 0.9})
     assert [option.ready_s for option in ends(found)["101"]] == [90]
-    assert not found.ground.likely
+    assert "its own time limit" in why_it_ends(found)
+
+
+def why_it_ends(found: PreparedProblem) -> str:
+    return why_chosen(PlannedAction("101", Action.END, 0.0, 0, int(ends(found)["101"][0].ready_s)), found).reason
 
 
 def ends(found: PreparedProblem) -> dict[str, list[Option]]:

@@ -16,7 +16,7 @@ from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.plan import decide
 from clearway.preemption.validation import plan_misfit
-from clearway.slurm.parse import boot_s, read_power_saving
+from clearway.slurm.parse.site import boot_s, read_power_saving
 from tests.builders import NOW, after, eviction, job, node, snapshot, urgent_job
 
 SAVING = PowerSaving(resume_s=60.0, suspend_s=5.0)

@@ -11,6 +11,7 @@ import pytest
 from clearway.execution.progress import lost_nodes
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.problem import Amounts, Needs
+from clearway.preemption.candidates import Survey
 from clearway.preemption.node_needs import Sharing, holdings, needs_of, share
 from clearway.preemption.validation import plan_misfit
 from tests.builders import NOW, eviction, job, node, plan, snapshot, urgent_job
@@ -30,7 +31,8 @@ def holder(job_id: str, **fields: Any) -> Job:
 
 def shared(needs: Needs, seen: ClusterSnapshot, may_leave: Collection[str]) -> Sharing:
     """On the node n1, which no job leaves anyway."""
-    return share(needs, holdings({"n1"}, seen, (), may_leave, whole=needs.per_node == Amounts()), seen)
+    held = holdings({"n1"}, seen, (), may_leave, whole=needs.per_node == Amounts())
+    return share(needs, held, seen, ((), {}), Survey().once)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import pytest
 
-from clearway.execution.progress import OPERATIONS, PREEMPTIONS, entered, planned_again, preemption_entered, superseded
+from clearway.execution.progress import OPERATIONS, PREEMPTIONS, entered, preemption_entered, superseded
 from clearway.model.errors import TransitionError
 from clearway.model.operations import EvictionState, OperationKind, PreemptionState
 from docs.reference.diagrams import FIRST_STATES
@@ -49,7 +49,7 @@ def test_a_step_beside_the_table_is_refused() -> None:
     with pytest.raises(TransitionError, match="job 101 cannot go from returned to vacating"):
         preemption_entered(preemption(state=S.RETURNED), S.VACATING, NOW)
     with pytest.raises(TransitionError, match="from vacating to planned"):
-        planned_again(preemption(state=S.VACATING), preemption())
+        preemption_entered(preemption(state=S.VACATING), S.PLANNED, NOW)
 
 
 def test_what_is_put_aside_says_why() -> None:

@@ -11,7 +11,8 @@ from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import License
 from clearway.model.errors import SlurmRefusedError
 from clearway.model.problem import Amounts
-from clearway.slurm.parse import FieldError, read_licenses
+from clearway.slurm.parse import FieldError
+from clearway.slurm.parse.site import read_licenses
 from clearway.slurm.site_settings import licenses_now
 from tests.builders import job, snapshot, urgent_job
 

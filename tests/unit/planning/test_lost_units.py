@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,6 @@ from hypothesis import strategies as st
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.dp.eviction_dp import EvictionDP
-from clearway.planning.formulation import lost_units
 from clearway.planning.formulation.lost_units import fitting_units
 
 
@@ -36,17 +36,10 @@ def test_numbers_with_too_many_decimals_are_rounded_to_what_fits() -> None:
 
 
 @given(st.lists(st.integers(0, 10**7).flatmap(lambda n: st.integers(0, 7).map(lambda d: n / 10**d)), min_size=1))
-def test_many_numbers_are_the_same_units_as_few(values: list[float]) -> None:
-    few, many = fitting_units(values), fitting_units(values * lost_units._MANY)
-    assert few == many
-    assert many.all_units(values * lost_units._MANY) == list(map(few.units, values)) * lost_units._MANY
-
-
-def test_many_numbers_of_which_some_are_too_large_or_too_fine_are_rounded_as_few() -> None:
-    for odd in (2.0**60, math.pi, 1e15 + 0.5):
-        values = [*([7.25] * lost_units._MANY), odd]
-        units = fitting_units(values)
-        assert units.all_units(values) == list(map(units.units, values))
+def test_sums_are_those_of_the_decimal_numbers(values: list[float]) -> None:
+    units = fitting_units(values)
+    exact = sum((Fraction(str(value)) for value in values), Fraction(0))
+    assert Fraction(sum(map(units.units, values)), 10**units.decimals) == exact
 
 
 @pytest.mark.parametrize("wrong", [-1, -0.5, math.nan, math.inf])

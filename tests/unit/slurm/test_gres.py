@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearway.slurm import parse
-from clearway.slurm.parse import FieldError
+from clearway.slurm.parse import FieldError, gres
 from clearway.slurm.pyslurm_records import read_nodes
 from tests.unit.slurm.test_hostile import GOOD
 
@@ -186,7 +186,7 @@ def test_any_text_is_gpus_or_an_error_and_never_more(node: str, job: str, nodes:
         found = parse.gpus(node, "Gres")
     assert all(count > 0 for _, count in found)
     assert list(found) == sorted(found)
-    asked = parse.gpus_asked(parse.GresAsked(job), nodes=nodes, tasks=tasks)
+    asked = gres.gpus_asked(gres.GresAsked(job), nodes=nodes, tasks=tasks)
     assert asked is None or all(0 < count < 10**7 for _, count in asked)
 
 
@@ -197,4 +197,4 @@ def test_what_is_printed_is_read(gpus: list[tuple[str, int]]) -> None:
     text = ",".join(f"gpu:{name}:{count}(S:0-1)" for name, count in gpus)
     assert parse.gpus(text, "Gres") == tuple(sorted(gpus))
     asked = ",".join(f"gres:gpu:{name}:{count}" for name, count in gpus)
-    assert parse.gpus_asked(parse.GresAsked(asked), nodes=3, tasks=1) == tuple(sorted(gpus))
+    assert gres.gpus_asked(gres.GresAsked(asked), nodes=3, tasks=1) == tuple(sorted(gpus))

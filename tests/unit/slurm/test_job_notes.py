@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from clearway.model.cluster import JobState
+from clearway.slurm.base import Unfenced
 from clearway.slurm.job_notes import JobNotes
 from clearway.slurm.process import Commands
 
@@ -42,6 +43,7 @@ class Squeue(Commands):
 )
 def test_a_job_is_named_exactly(fields: dict[str, str], target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Squeue, "row", ROW | fields)
-    words = JobNotes(Squeue(1.0)).look("7")
+    monkeypatch.setattr("clearway.slurm.job_notes.Commands", Squeue)
+    words = JobNotes(1.0, None, Unfenced()).look("7")
     assert words is not None
     assert (words.target, words.state, words.comment) == (target, JobState.PENDING, "")

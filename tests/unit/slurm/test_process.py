@@ -163,7 +163,6 @@ def test_available(tmp_path: Path) -> None:
         tmp_path, 'case $1 in --version) echo "slurm 22.05.8";; *) echo "Invalid job id specified" >&2; exit 1; esac'
     )
     command(tmp_path, "echo NodeName=n1", "scontrol")
-    assert backend.detect_version() == "22.05.8"
     assert backend.available() is None
     command(tmp_path, "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1", "scontrol")
     assert backend.available() == "scontrol: Unable to contact slurm controller (connect failure)"

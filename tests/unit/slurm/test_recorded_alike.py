@@ -9,7 +9,7 @@ import pytest
 
 from clearway.model.cluster import Job, JobState, Node, Reservation
 from clearway.slurm import parse, pyslurm_records
-from clearway.slurm.parse import read_leaf_switches, site
+from clearway.slurm.parse import site
 from clearway.slurm.releases import TRIED, release_of
 from tests.builders import NOW
 from tests.unit.slurm import recordings
@@ -62,7 +62,7 @@ def test_what_is_not_of_jobs_and_nodes_reads_the_same(release: Path) -> None:
     assert release_of(site.version(config)) == release.name
     assert not site.sorts_by_qos(config)
     assert site.read_tiers(read(release, "partitions.txt")) == {"batch": 1, "urgent": 1}
-    switches = read_leaf_switches(read(release, "topology.txt"))
+    switches = site.read_leaf_switches(read(release, "topology.txt"))
     assert switches == {f"node{n}": "leaf1" if n <= 4 else "leaf2" for n in range(1, 9)}
     excluded = [parse.read_excluded_nodes(read(r, "excluded.txt"), recordings.TOKEN) for r in (FIRST, release)]
     assert excluded[0] == excluded[1]

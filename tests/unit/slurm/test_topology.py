@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from clearway.model.cluster import Job, JobState, Topology
 from clearway.model.errors import SlurmRefusedError
-from clearway.slurm.parse import FieldError, read_leaf_switches
+from clearway.slurm.parse import FieldError
+from clearway.slurm.parse.site import read_leaf_switches
 from clearway.slurm.site_settings import TOPOLOGY_AGAIN_S, TOPOLOGY_EVERY_S, TopologyReader
 from tests.builders import job, urgent_job
 

@@ -1,9 +1,8 @@
 """The few jobs about which an optimal plan is in doubt, found and proven by the bounds of ``relaxation``.
 
-Model: a job all of whose picks are worse than a known plan is out; a job that can neither stay nor leave but in one way
-that takes no time is certain; the others are the core. Only what is strictly worse goes, so that ties are decided among
-all plans that are equally good. A plan for an earlier deadline, less the jobs that have ended since, is a plan for
-every later one.
+Model: a job all of whose picks are worse than a known plan is out; one that must leave in one way is certain; the rest
+are the core. Only what is strictly worse goes, so that ties are decided among all plans that are equally good. A plan
+for an earlier deadline, less the jobs that have ended since, is a plan for every later one.
 
 Method, for some deadlines in a row at once (prices differ little between them):
 1. A trial over the jobs that are in doubt the most gives a valid plan for each deadline.
@@ -13,8 +12,7 @@ Method, for some deadlines in a row at once (prices differ little between them):
 4. The tables of the trial are the answer where its core holds all of these, else the tables over exactly these picks
    are. What stays unproven, because these would be larger than ``MOST_CELLS``, has a gap to the bound on lost work.
 
-Cost: one or two dozen prices at O(T^2 log T + N) for each window, and tables over a core that in practice has some
-dozens of jobs, be there a thousand or five thousand.
+Cost: one or two dozen prices at O(T^2 log T + N) for each window, and tables over a core of some dozens of jobs.
 """
 
 from bisect import bisect_left
@@ -91,7 +89,7 @@ def solve_by_core(windows: Sequence[Window]) -> Solved | None:
             continue
         by_price, best_prices = _bounds(relaxation, deadlines, tried, best)
         tried, best = ([price / relaxation.per_lost for price in some] for some in (by_price, best_prices))
-        solved.forget(window.ended_ranks, nodes)
+        solved.forget({way.rank for way in window.ended}, nodes)
         parts = min(len(deadlines), max(1, round(parts_of_step * len(deadlines))))
         left = np.array_split(deadlines, parts)[::-1]  # in a row: with more time as many nodes can be freed
         while left:
@@ -109,11 +107,7 @@ def solve_by_core(windows: Sequence[Window]) -> Solved | None:
 def _bounds(
     relaxation: Relaxation, deadlines: Ints, known: Sequence[float], good: Sequence[float]
 ) -> tuple[dict[int, Bound], list[int]]:
-    """By price; and about the best prices for three of the deadlines, searched from those that are known to be good.
-
-    What is proven is concave in the price: one that proves more than those beside it is the best but for the distance
-    to them.
-    """
+    """By price; and about the best prices for three of the deadlines: what is proven is concave in the price."""
     some = deadlines[[0, len(deadlines) // 2, -1]]
     low, high = sorted(relaxation.prices)
     near = {round(price * relaxation.per_lost) for price in good} or {low, isqrt((low + 1) * (high + 1)), high}
@@ -184,29 +178,6 @@ class _Doubt:
 
     def _trial(self, size: int) -> tuple[Flags, Flags]:
         """The picks of, and whether may stay, the jobs in doubt the most; every other job as the bounds prefer it."""
-        pair, last = self._pair, int(self.deadlines[-1])
-        if pair is not None and pair.least[last] >= max(int(bound.least[last]) for _, bound in self._best):
-            return self._trial_at(pair, size)
-        return self._trial_in_time(size)
-
-    def _trial_at(self, pair: Bound, size: int) -> tuple[Flags, Flags]:
-        """By the prices of a node and of a step: a job is in doubt as its second best choice is nearly as good."""
-        rel = self._relaxation
-        least = np.minimum.reduceat(pair.surplus, rel.firsts)
-        best = np.flatnonzero((pair.surplus == least[rel.owners]) & (least < pair.stay)[rel.owners])
-        best = best[np.unique(rel.owners[best], return_index=True)[1]]
-        others = pair.surplus.copy()
-        others[best] = NEVER
-        second = np.minimum(np.minimum.reduceat(others, rel.firsts), NEVER)
-        second = np.where(least < pair.stay, np.minimum(second, pair.stay), least)
-        doubt: Flags = np.zeros(len(self._items), dtype=bool)
-        doubt[np.argsort(second, kind="stable")[:size]] = True
-        picks = doubt[rel.owners]
-        picks[best] = True
-        return picks, doubt | (least >= pair.stay)
-
-    def _trial_in_time(self, size: int) -> tuple[Flags, Flags]:
-        """By the price of a node alone."""
         rel = self._relaxation
         stay = np.min([bound.stay for _, bound in self._best], axis=0)
         reduced = np.min([bound.reduced(self.deadlines[at], rel.steps) for at, bound in self._best], axis=0)

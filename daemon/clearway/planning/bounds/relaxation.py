@@ -139,10 +139,10 @@ class Relaxation:
         )
 
     def pair(self, deadline: int) -> Bound:
-        """The bound of a price of a node and one of a step that proves about the most for this deadline.
+        """The bound that proves about the most for this deadline.
 
-        What it proves is concave in both: the price of a node is found by golden sections of its logarithm, that of a
-        step by the sign of the steps that are left at it.
+        What it proves is concave in both prices: golden sections find that of a node, the sign of the steps that are
+        left that of a step.
         """
         known: dict[int, tuple[int, int]] = {}
 

@@ -13,20 +13,21 @@ One deadline alone takes a small part of the time of a curve.
 Source: the CoSim paper, Algorithm 1, with exact ties and ends added.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from math import ceil, gcd
 from operator import attrgetter
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from clearway.model.plan import Curve, CurvePoint
-from clearway.model.problem import Action, EvictionProblem, Option
+from clearway.model.problem import EvictionProblem, Option
 from clearway.planning.base import PlainPlanner, Seconds, unlimited
 from clearway.planning.bounds.core import Solved, solve_by_core
 from clearway.planning.dp.node_time_tables import NodeTimeTables, items_of
 from clearway.planning.dp.suffix_tables import TooMuchError
-from clearway.planning.formulation.shared_bandwidth import after_others, plan_rank, with_options
+from clearway.planning.formulation.shared_bandwidth import after_others, as_asked, plan_rank, shares, with_options
 from clearway.planning.formulation.windows import NOTHING, Contest, Taken, Window
 from clearway.planning.joint.one import OneRequest
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE
@@ -43,17 +44,7 @@ class EvictionDP(PlainPlanner):
     def solve(self, problem: EvictionProblem) -> Curve:
         if is_program(problem):
             return _no_worse(OneRequest.of(problem).curve(self.name), problem)
-        if not problem.busy_s:
-            return self.solve_plain(problem)
-        # Until others have written theirs, no checkpoint is complete.
-        after = after_others(problem, problem.busy_s)
-        gone_s = problem.max_delay_s - after.max_delay_s
-        at_once = with_options(problem, lambda option: None if option.checkpoint_s else option)
-        soon = self.solve_plain(replace(at_once, busy_s=0, max_delay_s=gone_s))
-        late = self.solve_plain(after)
-        points = [each for each in soon.points if each.max_delay_s < gone_s]
-        points += [_as_asked(each, problem, gone_s) for each in late.points]
-        return replace(late, points=tuple(points), exact=soon.exact and late.exact, gap=max(soon.gap, late.gap))
+        return super().solve(problem)
 
     def solve_plain(self, problem: EvictionProblem) -> Curve:
         contest = Contest(problem)
@@ -66,11 +57,11 @@ class EvictionDP(PlainPlanner):
         if not is_program(problem):
             serial = after_others(problem, problem.busy_s)
             try:
-                point, solved = _LastDeadline.of(serial, waiting_nodes).chosen()
+                point, solved = _LastDeadline(serial, waiting_nodes).chosen()
             except TooMuchError:
                 pass
             else:
-                point = _as_asked(point, problem, problem.max_delay_s - serial.max_delay_s)
+                point = as_asked(point, problem, problem.max_delay_s - serial.max_delay_s)
                 return Curve(self.name, (point,), solved.proven, solved.gap, complete=False)
         found = OneRequest.of(problem).decided(self.name, seconds_left, waiting_nodes)
         return _no_worse(found, problem.within(problem.max_delay_s))
@@ -106,7 +97,6 @@ class _Chosen(NamedTuple):
         return point
 
 
-@dataclass(frozen=True, slots=True)
 class _LastDeadline:
     """The longest deadline of a serial problem on whole nodes, and what is carried out within it.
 
@@ -114,19 +104,14 @@ class _LastDeadline:
     for its job as what coming back costs, ``waiting_nodes`` node-seconds of it.
     """
 
-    problem: EvictionProblem
-    contest: Contest
-    windows: Sequence[Window]
-    waiting_nodes: int
-
-    @classmethod
-    def of(cls, problem: EvictionProblem, waiting_nodes: int) -> Self:
+    def __init__(self, problem: EvictionProblem, waiting_nodes: int) -> None:
         def weighed(option: Option) -> Option:
             waits_s = ceil(option.checkpoint_s / problem.step_s) * problem.step_s
             return replace(option, return_node_s=option.return_node_s + waiting_nodes * waits_s) if waits_s else option
 
-        contest = Contest(with_options(problem, weighed) if waiting_nodes else problem)
-        return cls(problem, contest, list(contest.windows()), waiting_nodes)
+        self.problem, self.waiting_nodes = problem, waiting_nodes
+        self.contest = Contest(with_options(problem, weighed) if waiting_nodes else problem)
+        self.windows = list(self.contest.windows())
 
     def chosen(self) -> tuple[CurvePoint, Solved]:
         """The point, and how far it is proven."""
@@ -158,14 +143,15 @@ class _LastDeadline:
         The first window in which no more is lost is found by bisection, as no later one loses more. Up to the beginning
         of a window checkpoints keep nobody waiting.
         """
-        plain = self.of(self.problem, 0)
-        last = self.windows.index(best.window)
-        low, high = -1, last
-        while high - low > 1:
-            place = (low + high) // 2
+        plain = _LastDeadline(self.problem, 0)
+
+        def loses_no_more(place: int) -> bool:
             found, _ = self._within(self.windows[place])
-            low, high = (low, place) if found is not None and found.lost == best.lost else (place, high)
-        for place in range(high, min(last + 1, high + _WINDOWS)):
+            return found is not None and found.lost == best.lost
+
+        last = self.windows.index(best.window)
+        first_place = bisect_left(range(last), x=True, key=loses_no_more)
+        for place in range(first_place, min(last + 1, first_place + _WINDOWS)):
             first = self.windows[place].first_step
             if self.waiting_nodes * first * self.problem.step_s >= best.waits(self.waiting_nodes):
                 break
@@ -179,27 +165,7 @@ class _LastDeadline:
 def is_program(problem: EvictionProblem) -> bool:
     """Whether jobs share nodes, parts of nodes are asked for, or checkpoints share the file system."""
     names = [name for candidate in problem.candidates for name in candidate.node_names]
-    return (
-        problem.needs is not None
-        or len(set(names)) < len(names)
-        or any(option.file_system_s is not None for each in problem.candidates for option in each.options)
-    )
-
-
-def _as_asked(point: CurvePoint, problem: EvictionProblem, gone_s: int) -> CurvePoint:
-    """The point of a problem of which so many seconds were gone, and whose options were weighed."""
-    options = {(each.job_id, option.action): option for each in problem.candidates for option in each.options}
-    actions = []
-    for each in point.actions:
-        option = options[each.job_id, each.action]
-        returns = 0 if each.action is Action.END else option.return_node_s
-        actions.append(replace(each, ready_s=ceil(option.ready_s), return_node_s=returns))
-    return replace(
-        point,
-        max_delay_s=point.max_delay_s + gone_s,
-        actions=tuple(actions),
-        return_node_s=sum(each.return_node_s for each in actions),
-    )
+    return problem.needs is not None or len(set(names)) < len(names) or shares(problem)
 
 
 def _no_worse(curve: Curve, problem: EvictionProblem) -> Curve:
@@ -217,7 +183,7 @@ def _no_worse(curve: Curve, problem: EvictionProblem) -> Curve:
 
 def _solved(contest: Contest, windows: Sequence[Window]) -> Solved:
     """The best for each deadline (in steps) where enough nodes can be freed, and how far it is proven."""
-    same = groupby(windows, key=attrgetter("ways", "classes"))  # however many nodes are missing
+    same = groupby(windows, key=attrgetter("ways", "demands"))  # however many nodes are missing
     passes = [list(each) for _, each in same]
     solved = _by_bounds(contest, windows, len(passes))
     if solved is not None:
@@ -230,11 +196,8 @@ def _solved(contest: Contest, windows: Sequence[Window]) -> Solved:
 
 def _by_bounds(contest: Contest, windows: Sequence[Window], passes: int) -> Solved | None:
     """The answers by bounds; None where tables over all jobs are quicker."""
-    problem = contest.problem
-    if passes * len(contest.candidates) * (problem.last_step + 1) * (problem.nodes_needed + 1) < CORE_CELLS:
-        return None
     missing = [window for window in windows if window.missing]
-    sizes = {nodes for window in missing for nodes in window.classes.values()}
+    sizes = {nodes for window in missing for nodes in window.demands.values()}
     if not sizes:
         return None
     most = max(window.missing for window in missing) // gcd(*sizes) + 1

@@ -36,7 +36,8 @@ def items_of(window: Window) -> list[Item]:
     last_step = window.last_step
     new = tuple.__new__  # a named tuple's own constructor takes more than twice as long
     items = []
-    for (rank,), nodes in window.classes.items():
+    for demand, nodes in window.demands.items():
+        ((rank, _),) = demand.held
         ways = tuple([way for way in window.ways[rank] if way[0] <= last_step])  # in the order of preference
         if ways:
             items.append(new(Item, (rank, nodes, ways)))
@@ -91,7 +92,14 @@ class NodeTimeTables:
         return Taken.of([*ways, *self._forced.ways], freed + self._forced.nodes)
 
     def _goals_of(self, window: Window) -> dict[int, Goal]:
-        by_row = _goals(self._tables, -(-window.missing // self._node_unit), self._base)
+        """By deadline, the first row up to it with the least lost work: the one of least checkpoint time."""
+        column, base, infinity = -(-window.missing // self._node_unit), self._base, self._tables.infinity
+        by_row: list[Goal | None] = []
+        goal: Goal | None = None
+        for row, value in enumerate(self._tables.values(column)):
+            if value < infinity and (goal is None or value // base < goal[2] // base):
+                goal = (row, column, value)
+            by_row.append(goal)
         rows = ((step, min(step // self._step_unit, self._last_row)) for step in window.deadlines)
         return {step: goal for step, row in rows if (goal := by_row[row]) is not None}
 
@@ -106,17 +114,6 @@ class NodeTimeTables:
             ]
             for item in self._items
         ]
-
-
-def _goals(tables: SuffixTables, column: int, base: int) -> list[Goal | None]:
-    """For each row the first row up to it with the least lost work: the one of least checkpoint time."""
-    goals: list[Goal | None] = []
-    goal: Goal | None = None
-    for row, value in enumerate(tables.values(column)):
-        if value < tables.infinity and (goal is None or value // base < goal[2] // base):
-            goal = (row, column, value)
-        goals.append(goal)
-    return goals
 
 
 def _walk(

@@ -6,7 +6,7 @@ Model: items 0 .. N-1, of each at most one pick (nodes n, steps s, value v). ``f
     f_N[t][k] = 0 if k <= 0 else INFINITY
     f_i[t][k] = min(f_{i+1}[t][k], min over picks with s <= t of f_{i+1}[t - s][max(0, k - n)] + v)
 
-``k`` stops at what is needed, not at all the nodes of the machine as in the paper: freeing more is as good.
+``k`` stops at what is needed, not at all the nodes of the machine as in the paper.
 
 Layout: a table is one column of numbers after another, t running quickest, so that the columns that can matter lie
 together: at least what is left of ``least`` when all items before i are taken (and what the next picks reach back to; 0

@@ -12,12 +12,12 @@ Cost: time in the number of jobs and nodes, without any power of them; what urge
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from math import ceil
 from typing import Any
 
-from clearway.model.plan import Curve, CurvePoint, PlannedAction
+from clearway.model.plan import Curve, CurvePoint
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.formulation.partial_nodes import serving
+from clearway.planning.formulation.shared_bandwidth import planned_action
 
 NAME = "any-plan"
 
@@ -42,7 +42,7 @@ def any_plan(problem: EvictionProblem, once: Once = lambda _, find: find()) -> C
     holders: Mapping[str, list[str]] = once(("holders", *same), lambda: _holders(problem.candidates))
     chosen = able[: problem.nodes_needed]
     leaving = sorted({job_id for name in chosen for job_id in holders.get(name, ()) if job_id in at_once})
-    actions = tuple(_planned(job_id, at_once[job_id]) for job_id in leaving)
+    actions = tuple(planned_action(job_id, at_once[job_id], problem.step_s) for job_id in leaving)
     point = CurvePoint(
         max_delay_s=0,
         feasible=True,
@@ -72,8 +72,3 @@ def _holders(candidates: Sequence[Candidate]) -> Mapping[str, list[str]]:
         for name in each.node_names:
             found[name].append(each.job_id)
     return found
-
-
-def _planned(job_id: str, way: Option) -> PlannedAction:
-    returns = 0 if way.action is Action.END else way.return_node_s
-    return PlannedAction(job_id, way.action, way.lost_work_node_s, ceil(way.checkpoint_s), ceil(way.ready_s), returns)

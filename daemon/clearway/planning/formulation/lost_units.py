@@ -14,16 +14,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import islice
-
-import numpy as np
 
 from clearway.model.problem import Option
 
 _MOST_DECIMALS = 9
 _ROOM = 1 << 62
-_MANY = 256  # so many numbers are turned into units at once
-_EXACT = 2.0**52  # up to here a float's product with a power of ten, rounded, is the number that was meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +30,6 @@ class LostUnits:
     def units(self, lost_work_node_s: float) -> int:
         return round(Decimal(str(lost_work_node_s)).scaleb(self.decimals)) if self.decimals else round(lost_work_node_s)
 
-    def all_units(self, lost_work_node_s: Sequence[float]) -> list[int]:
-        if len(lost_work_node_s) >= _MANY and (units := _at_once(lost_work_node_s, self.decimals)) is not None:
-            return units
-        return list(map(self.units if self.decimals else round, lost_work_node_s))
-
     def node_s(self, units: int) -> float:
         """Node-seconds; whole numbers stay integers when every number of the problem is whole."""
         return units / 10**self.decimals if self.decimals else units
@@ -50,10 +40,6 @@ def fitting_units(lost_work_node_s: Sequence[float]) -> LostUnits:
     for value in lost_work_node_s:
         if not 0 <= value < math.inf:
             raise ValueError(f"lost work must be a finite number of node-seconds, not {value!r}")
-    if len(lost_work_node_s) >= _MANY:
-        for decimals in range(_MOST_DECIMALS + 1):
-            if _at_once(lost_work_node_s, decimals) is not None:
-                return LostUnits(decimals)
     fractions = [value for value in lost_work_node_s if value % 1]
     if not fractions:
         return LostUnits(0)
@@ -62,19 +48,6 @@ def fitting_units(lost_work_node_s: Sequence[float]) -> LostUnits:
         largest_key = (sum(lost_work_node_s) + 1) * (len(lost_work_node_s) + 1) * 2
         decimals = min(_MOST_DECIMALS, max(0, math.floor(math.log10(_ROOM / largest_key))))
     return LostUnits(decimals)
-
-
-def _at_once(lost_work_node_s: Sequence[float], decimals: int) -> list[int] | None:
-    """All of them in units of 10**-decimals, where they have no more decimals than that; else None.
-
-    A float that is the nearest to some number of that many decimals has it as its shortest decimal form.
-    """
-    numbers, scale = np.array(lost_work_node_s, float), 10.0**decimals
-    units = np.rint(numbers * scale)
-    if units.max() >= _EXACT or (units / scale != numbers).any():
-        return None
-    found: list[int] = units.astype(np.int64).tolist()
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +59,7 @@ class Losses:
     coarse: int  # node-seconds of return that count as one
 
     def of(self, options: Sequence[Option]) -> list[int]:
-        lost = self.lost.all_units([option.lost_work_node_s for option in options])
+        lost = [self.lost.units(option.lost_work_node_s) for option in options]
         if self.base == 1:
             return lost
         more = [(option.return_node_s + self.coarse // 2) // self.coarse for option in options]
@@ -106,14 +79,12 @@ def fitting_losses(candidates: Sequence[Sequence[Option]]) -> Losses:
     """For problems with these options of each candidate, of which at most one is taken."""
     options = [option for each in candidates for option in each]
     lost = fitting_units([option.lost_work_node_s for option in options])
-    returns = [option.return_node_s for option in options]
-    if not any(returns):
-        return Losses(lost, 1, 1)
-    if min(returns) < 0:
+    if min([option.return_node_s for option in options], default=0) < 0:
         raise ValueError("coming back must cost a number of node-seconds >= 0")
     most = [max([option.return_node_s for option in each], default=0) for each in candidates]
-    units = iter(lost.all_units([option.lost_work_node_s for option in options]))
-    worst = 1 + sum(max(islice(units, len(each)), default=0) for each in candidates)
+    if not any(most):
+        return Losses(lost, 1, 1)
+    worst = 1 + sum(max([lost.units(option.lost_work_node_s) for option in each], default=0) for each in candidates)
     coarse = 1
     while True:
         base = 1 + sum((each + coarse // 2) // coarse for each in most)

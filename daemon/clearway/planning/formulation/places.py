@@ -1,11 +1,9 @@
 """Where nodes must lie together: one problem for each place, and the best of the answers.
 
 Model: a place is a set of nodes that may hold the whole preemptor: for contiguous nodes as many in a row as are needed
-(in Slurm's order, that of ``EvictionProblem.nodes``), for one switch the nodes of a leaf switch, for at most k switches
-those of k leaf switches, for one of several features the nodes that have it, and where several of these are asked for
-such sets within one another. A node whose switch is not known is in no place of switches; required nodes must be in it,
-and pools (licenses) are in every place. Jobs that hold no node of a place are left out of its problem. For every
-deadline the best plan of all places counts (``planning.base``).
+(in Slurm's order, that of ``EvictionProblem.nodes``), for at most k switches those of k leaf switches, for one of
+several features the nodes that have it, and where several of these are asked for such sets within one another. A node
+whose switch is not known is in no place of switches; required nodes must be in it; pools (licenses) are in every place.
 
 Cost: one solution for each place: for contiguous nodes about as many as there are nodes, for k of S switches S over k,
 of which ``MOST_PLACES`` are tried. Where there are more, those with fewest jobs come first, and the curve is not exact.
@@ -18,9 +16,9 @@ from itertools import combinations, islice
 from math import comb
 
 from clearway.model.plan import Curve
-from clearway.model.problem import Candidate, EvictionProblem, Needs, NodeResources
-from clearway.planning.formulation.partial_nodes import serves
-from clearway.planning.formulation.shared_bandwidth import plan_rank, side_by_side
+from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
+from clearway.planning.formulation.partial_nodes import serves_beside
+from clearway.planning.formulation.shared_bandwidth import plan_rank
 
 MOST_PLACES = 500  # of several switches
 
@@ -31,21 +29,16 @@ def over_places(problem: EvictionProblem, solve: Callable[[EvictionProblem], Cur
     """The curve of a problem, solved place by place where its nodes must lie together."""
     needs = problem.needs
     if needs is None or not needs.together:
-        return side_by_side(problem, solve)
+        return solve(problem)
     on: dict[str, list[int]] = defaultdict(list)
     for number, candidate in enumerate(problem.candidates):
         for name in candidate.node_names:
             on[name].append(number)
-    curves = [side_by_side(_only(problem, needs, place, on), solve) for place in _places(problem, needs)]
-    nowhere = side_by_side(_only(problem, needs, (), on), solve)
-    return replace(
-        nowhere,
-        points=tuple(
-            [min(points, key=plan_rank) for points in zip(nowhere.points, *(c.points for c in curves), strict=True)]
-        ),
-        exact=all(curve.exact for curve in (nowhere, *curves)) and not _too_many(problem, needs),
-        gap=max(curve.gap for curve in (nowhere, *curves)),
-    )
+    curves = [solve(_only(problem, needs, place, on)) for place in ((), *_places(problem, needs))]
+    points = [min(each, key=plan_rank) for each in zip(*(curve.points for curve in curves), strict=True)]
+    every = not needs.switches or comb(len(by_switch(problem.nodes)), needs.switches) <= MOST_PLACES
+    exact = every and all(curve.exact for curve in curves)
+    return replace(curves[0], points=tuple(points), exact=exact, gap=max(curve.gap for curve in curves))
 
 
 def by_switch(nodes: Place) -> dict[str, tuple[NodeResources, ...]]:
@@ -96,17 +89,13 @@ def _under_some(leaves: Mapping[str, Place], most: int) -> Iterator[Place]:
         yield tuple(node for switch in switches for node in leaves[switch])
 
 
-def _too_many(problem: EvictionProblem, needs: Needs) -> bool:
-    return needs.switches > 0 and comb(len(by_switch(problem.nodes)), needs.switches) > MOST_PLACES
-
-
 def _places(problem: EvictionProblem, needs: Needs) -> Iterator[Place]:
     pools = problem.pools
     count = max(1, problem.nodes_needed - len(pools))
     required = set(needs.required_nodes)
+    able = {node.name for node in problem.nodes if serves_beside(replace(node, held=Amounts()), needs)}
     for place in places_of(problem.nodes, needs, count):
-        able = sum(serves(node, needs) for node in place)
-        if able >= count and required <= {node.name for node in (*place, *pools)}:
+        if sum(node.name in able for node in place) >= count and required <= {node.name for node in (*place, *pools)}:
             yield (*place, *pools)
 
 

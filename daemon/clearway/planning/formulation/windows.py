@@ -1,33 +1,31 @@
 """What every planner works on: the candidates in whole steps, split where the available options change.
 
-Model: a deadline is a whole number of steps. Durations are rounded up to whole steps; an option whose checkpoint takes
-longer than the longest deadline does not exist. ``ready_s`` makes an option exist only from some deadline on; deadlines
-in a row that see the same options form a window. Without ``ready_s`` there is one.
+Model: a deadline is a whole number of steps; durations are rounded up. ``ready_s`` makes an option exist only from some
+deadline on; deadlines in a row that see the same options form a window.
 
 A job that ends by itself (``end``) within the deadline is no preemptee and costs nothing. All such jobs count as freed
-and are listed, needed or not, unless no node is needed at all. For earlier deadlines the job can be preempted like any
-other.
+and are listed, needed or not, unless no node is needed at all.
 
-Nodes: a class of nodes is named by the set of jobs that must all leave before its nodes are free. Jobs that end are
-taken out of the sets; a class with a job that cannot leave is never freed. Where the problem says what is needed on a
-node, fewer jobs than all may do, and nodes that can serve at once are taken off what is missing (``partial_nodes``).
+Nodes are told apart by what they ask of the jobs (``partial_nodes``): whole nodes that all of them leave, other nodes
+that these give back enough. Jobs that end are taken out, and so is what can no longer be met.
 
-Of a job's options only the undominated ones stay: B goes when A loses no more and takes no longer, and is better in one
-of the two or comes first in ``ACTION_ORDER``. No optimal plan uses B, since A could replace it.
+Of a job's options B goes when A loses no more and takes no longer, and is better in one of the two or comes first in
+``ACTION_ORDER``: no optimal plan uses B.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil, inf
+from math import inf
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, Self
 
 from clearway.model.plan import CurvePoint, PlannedAction
 from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem
 from clearway.planning.formulation.lost_units import fitting_losses
-from clearway.planning.formulation.partial_nodes import NodeClasses, PartialNodes, Supply, changed, supply_of
+from clearway.planning.formulation.partial_nodes import Demand, Demands, Supply, changed, supply_of
+from clearway.planning.formulation.shared_bandwidth import planned_action
 
 
 class Way(NamedTuple):
@@ -67,16 +65,11 @@ class Window:
     freed: int  # by those
     ended: tuple[Way, ...]
     ways: Mapping[int, tuple[Way, ...]]  # rank -> undominated ways, kill before checkpoints; never empty
-    classes: NodeClasses  # only those that can be freed
-    partial: PartialNodes  # likewise
+    demands: Demands  # only those that can be met
 
     @property
     def deadlines(self) -> range:
         return range(self.first_step, self.last_step + 1)
-
-    @property
-    def ended_ranks(self) -> set[int]:
-        return {way.rank for way in self.ended}
 
 
 _END = ACTION_ORDER[Action.END]
@@ -104,7 +97,7 @@ class Contest:
         self._always: dict[int, tuple[Way, ...]] = {}  # of the others, as a window holds them
         self._find_ways(self.losses.of(self._options))
         self._supply = (
-            Supply(problem.nodes_needed, 1, _node_classes(self.candidates), {})
+            Supply(problem.nodes_needed, 1, _whole_nodes(self.candidates))
             if problem.needs is None
             else supply_of(problem, problem.needs, self.candidates)
         )
@@ -145,16 +138,8 @@ class Contest:
         )
 
     def _plan(self, way: Way) -> PlannedAction:
-        option = self._options[way.number]
-        planned = PlannedAction(
-            job_id=self.candidates[way.rank].job_id,
-            action=option.action,
-            lost_work_node_s=option.lost_work_node_s,
-            checkpoint_s=way.steps * self.problem.step_s,
-            ready_s=ceil(option.ready_s),
-            return_node_s=0 if option.action is Action.END else option.return_node_s,
-        )
-        self._planned[way.number] = planned
+        job_id, option = self.candidates[way.rank].job_id, self._options[way.number]
+        planned = self._planned[way.number] = planned_action(job_id, option, self.problem.step_s)
         return planned
 
     def _find_ways(self, lost: Sequence[int]) -> None:
@@ -182,7 +167,7 @@ class Contest:
 
     def _window(self, first: int, last: int) -> Window:
         if self._supply.needed <= 0:
-            return Window(first, last, 0, 0, (), {}, {}, {})
+            return Window(first, last, 0, 0, (), {}, {})
         ended: dict[int, Way] = {}
         ways = dict(self._always)
         for rank, every_way in self._sometimes.items():
@@ -192,19 +177,11 @@ class Contest:
                 ended[rank] = end
             elif left := _undominated([way for way in ready if way.steps <= self.problem.last_step]):
                 ways[rank] = left
-        classes, partial, freed = self._supply.classes, self._supply.partial, 0
+        demands, freed = self._supply.demands, 0
         if ended or len(ways) < len(self.candidates):
-            classes, partial, freed = changed(classes, partial, ended.keys(), ways.keys())
-        return Window(
-            first_step=first,
-            last_step=last,
-            missing=max(0, self._supply.needed - freed),
-            freed=freed,
-            ended=tuple(ended.values()),
-            ways=ways,
-            classes=classes,
-            partial=partial,
-        )
+            demands, freed = changed(demands, ended.keys(), ways.keys())
+        missing = max(0, self._supply.needed - freed)
+        return Window(first, last, missing, freed, tuple(ended.values()), ways, demands)
 
 
 def _undominated(ways: Sequence[Way]) -> tuple[Way, ...]:
@@ -221,22 +198,20 @@ def _undominated(ways: Sequence[Way]) -> tuple[Way, ...]:
     return tuple(kept)
 
 
-def _node_classes(candidates: Sequence[Candidate]) -> NodeClasses:
-    named = 0
-    for candidate in candidates:
+def _whole_nodes(candidates: Sequence[Candidate]) -> Demands:
+    holders: dict[str, list[int]] = defaultdict(list)
+    found: dict[Demand, int] = defaultdict(int)
+    for rank, candidate in enumerate(candidates):
         if candidate.nodes < 0 or (candidate.node_names and len(candidate.node_names) != candidate.nodes):
             raise ValueError(f"job {candidate.job_id}: nodes must be the number of its node names")
-        named += len(candidate.node_names)
-    names = {name for candidate in candidates for name in candidate.node_names}
-    if len(names) == named:  # no node is shared
-        return {frozenset((rank,)): candidate.nodes for rank, candidate in enumerate(candidates) if candidate.nodes}
-    holders: dict[str, list[int]] = defaultdict(list)
-    classes: dict[frozenset[int], int] = defaultdict(int)
-    for rank, candidate in enumerate(candidates):
         if candidate.nodes and not candidate.node_names:
-            classes[frozenset((rank,))] += candidate.nodes
+            found[_left_by([rank])] = candidate.nodes
         for name in candidate.node_names:
             holders[name].append(rank)
-    for ranks in holders.values():
-        classes[frozenset(ranks)] += 1
-    return dict(classes)
+    for ranks, nodes in Counter(map(tuple, holders.values())).items():
+        found[_left_by(ranks)] += nodes
+    return found
+
+
+def _left_by(ranks: Sequence[int]) -> Demand:
+    return Demand(tuple([(rank, (1,)) for rank in ranks]), (len(ranks),))

@@ -2,9 +2,8 @@
 
 Model: a node serves a request when the jobs that have left give back what it lacks. A request for whole nodes asks that
 all jobs leave, also those that are candidates of other requests alone; a request with needs asks so much of each
-resource (see ``formulation.partial_nodes``). A node is given to one request at most, as a reservation holds whole
-nodes. Nodes on which the same jobs are, and that ask the same for the same requests, are one class; a request's
-required nodes, leaf switches and rows keep theirs apart.
+resource (see ``formulation.partial_nodes``). A node is given to one request at most. Nodes on which the same jobs are,
+and that ask the same for the same requests, are one class; required nodes, leaf switches and rows keep theirs apart.
 
 Cost: time in the number of (request, job, node) triples; for a request of contiguous nodes every node is its own class.
 """
@@ -13,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
 from typing import NamedTuple
 
 from clearway.model.problem import NodeResources, Option
@@ -81,17 +79,17 @@ class JointNodes:
         for number, request in enumerate(requests):
             for name, demand in self._asks(request).items():
                 asks[name][number] = demand
-        self._signs = [self._signs_of(request) for request in requests]
+        all_signs = [self._signs_of(request) for request in requests]
         alike: dict[object, list[str]] = defaultdict(list)
         for name in sorted(asks):
-            signs = tuple([signs.get(name) for signs in self._signs])
+            signs = tuple([signs.get(name) for signs in all_signs])
             alike[frozenset(self._holders[name]), tuple(asks[name].items()), signs].append(name)
         self.classes = [
             NodeClass(
                 tuple(names),
                 frozenset(self._holders[names[0]]),
                 asks[names[0]],
-                frozenset(number for number, request in enumerate(requests) if names[0] in _required(request)),
+                frozenset(number for number, request in enumerate(requests) if names[0] in required_of(request)),
             )
             for names in alike.values()
         ]
@@ -132,43 +130,26 @@ class JointNodes:
             for node in request.problem.nodes
         }
 
-    def lacks_required(self, number: int) -> bool:
-        """Whether the request asks for a node that can never serve it."""
-        able = {name for each in self.classes if number in each.asks for name in each.names}
-        return not able.issuperset(_required(self._requests[number]))
-
     def choices(self, number: int) -> list[Choice]:
         """What has to be chosen where the request's nodes must lie together; nothing where they may lie anywhere."""
-        request = self._requests[number]
-        needs, nodes = request.problem.needs, request.problem.nodes
+        problem = self._requests[number].problem
+        needs = problem.needs
         if needs is None or not needs.together:
             return []
-        pools = frozenset(self._able(number, request.problem.pools))
+        pools = frozenset(self._able(number, problem.pools))
+
+        def choice(places: Iterable[Sequence[NodeResources]], most: int) -> Choice:
+            return Choice(tuple([frozenset(self._able(number, place)) | pools for place in places]), most)
+
         if needs.contiguous or needs.one_switch:
-            places = places_of(nodes, needs, max(1, request.problem.nodes_needed - len(pools)))
-            return [Choice(tuple(self._one_place(number, places, pools)), 1)]
-        plain = [node for node in nodes if node.pool is None]
-        found = []
-        if needs.switches:
-            found.append(self._of_sets(number, by_switch(plain).values(), pools, needs.switches))
+            places = places_of(problem.nodes, needs, max(1, problem.nodes_needed - len(pools)))
+            whole = (each for each in places if not needs.contiguous or len(self._able(number, each)) == len(each))
+            return [choice(whole, 1)]
+        plain = [node for node in problem.nodes if node.pool is None]
+        found = [choice(by_switch(plain).values(), needs.switches)] if needs.switches else []
         if needs.same_feature:
-            found.append(self._of_sets(number, with_feature(plain, needs.same_feature), pools, 1))
+            found.append(choice(with_feature(plain, needs.same_feature), 1))
         return found
-
-    def _one_place(
-        self, number: int, places: Iterable[Sequence[NodeResources]], pools: frozenset[int]
-    ) -> Iterable[frozenset[int]]:
-        needs = self._requests[number].problem.needs
-        for place in places:
-            able = self._able(number, place)
-            row = needs is not None and needs.contiguous
-            if able and not (row and len(able) < len(place)):
-                yield frozenset(able) | pools
-
-    def _of_sets(
-        self, number: int, sets: Iterable[Sequence[NodeResources]], pools: frozenset[int], most: int
-    ) -> Choice:
-        return Choice(tuple([frozenset(self._able(number, some)) | pools for some in sets]), most)
 
     def _able(self, number: int, nodes: Sequence[NodeResources]) -> list[int]:
         """The classes of those that can serve the request."""
@@ -176,7 +157,7 @@ class JointNodes:
         return [each for each in found if each is not None and number in self.classes[each].asks]
 
 
-def _required(request: Request) -> Collection[str]:
+def required_of(request: Request) -> Collection[str]:
     return request.problem.needs.required_nodes if request.problem.needs is not None else ()
 
 
@@ -209,11 +190,11 @@ def allocated(
     first_user: dict[str, int] = {}
     for number, names, demand in given:
         nodes[number] += names
-        needed = _needed(demand, number, limits[number], ends, ways)
-        if needed is None:
+        gone = _gone(demand, number, limits[number], ends, ways)
+        if not demand.met_by(gone):
             return None
-        for job_id in needed:
-            if _ends_s(job_id, ends) <= limits[number]:
+        for job_id in demand.needs_of(gone):
+            if job_id in ends and ends[job_id].ready_s <= limits[number]:
                 ending[number][job_id] = ends[job_id]
             else:
                 first_user[job_id] = min(number, first_user.get(job_id, number))
@@ -226,15 +207,10 @@ def allocated(
     )
 
 
-def _ends_s(job_id: str, ends: Mapping[str, Option]) -> float:
-    return ends[job_id].ready_s if job_id in ends else inf
-
-
-def _needed(demand: Demand, number: int, limit_s: float, ends: Mapping[str, Option], ways: Ways) -> list[str] | None:
-    """The jobs that have to be gone from a node; rather those that leave than those that end by themselves."""
+def _gone(demand: Demand, number: int, limit_s: float, ends: Mapping[str, Option], ways: Ways) -> list[str]:
+    """The jobs of a node that have gone by then; the first ones are needed the least: those that end late."""
     held = [job_id for job_id, _ in demand.held]
-    ended = [each for each in held if _ends_s(each, ends) <= limit_s]
-    ended.sort(key=lambda job_id: _ends_s(job_id, ends), reverse=True)
+    ended = [each for each in held if each in ends and ends[each].ready_s <= limit_s]
     left = [each for each in held if each not in ended and each in ways and ways[each][1] <= number]
-    gone = [*ended, *sorted(left, key=lambda job_id: -ways[job_id][1])]
-    return demand.needs_of(gone) if demand.met_by(gone) else None
+    ended.sort(key=lambda job_id: ends[job_id].ready_s, reverse=True)
+    return [*ended, *sorted(left, key=lambda job_id: -ways[job_id][1])]

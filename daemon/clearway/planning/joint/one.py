@@ -2,18 +2,19 @@
 
 Model: see ``program``. A plan for some deadline serves every later one, and is the best for all of them down to the
 moment at which it is done itself. So a curve takes one program for each different plan, from the last deadline down.
-
-Cost: one program for a plan, and one for each different plan of a curve.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import ceil, inf
+from operator import itemgetter
 from typing import Self
 
-from clearway.model.plan import Curve, CurvePoint, PlannedAction
+from clearway.model.plan import Curve, CurvePoint
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning.joint.program import JointProgram
+from clearway.planning.base import Seconds
+from clearway.planning.formulation.shared_bandwidth import planned_action
+from clearway.planning.joint.program import JointProgram, whole_s
 from clearway.planning.joint.requests import Best, Request
 
 MOST_S = 2.0  # that HiGHS may look for the best plan, at a time: what it has found by then comes with its gap
@@ -35,7 +36,7 @@ class OneRequest:
         last_s = problem.last_step * problem.step_s
         return cls(replace(problem, max_delay_s=last_s, candidates=tuple(map(_checked, problem.candidates))))
 
-    def decided(self, name: str, seconds_left: Callable[[], float], waiting_nodes: int) -> Curve:
+    def decided(self, name: str, seconds_left: Seconds, waiting_nodes: int) -> Curve:
         """The point to be carried out, alone; see ``Planner.decide``."""
         if self._free_already:
             return Curve(name, (self._point(0, None),), complete=False)
@@ -72,7 +73,7 @@ class OneRequest:
         found = tuple(points.get(each) or CurvePoint(each * step_s, feasible=False) for each in every)
         return Curve(name, found, exact, gap)
 
-    def soonest_s(self, seconds_left: Callable[[], float]) -> int | None:
+    def soonest_s(self, seconds_left: Seconds) -> int | None:
         """The first moment at which the nodes can be free; None where they cannot, or that was not found in time."""
         return 0 if self._free_already else self._program(self.problem).soonest_s(seconds_left)
 
@@ -90,7 +91,7 @@ class OneRequest:
         """When its nodes are free."""
         (allocation,) = best.allocations
         written = [option for _, option in allocation.leaving if option.checkpoint_s]
-        whole = [self._steps_s(_whole_s(option)) for option in written]
+        whole = [self._steps_s(whole_s(option)) for option in written]
         rests = [self._steps_s(each.checkpoint_s) - of for each, of in zip(written, whole, strict=True)]
         busy_s = self._steps_s(self.problem.busy_s) if written else 0
         ready = [self._steps_s(option.ready_s) for _, option in (*allocation.leaving, *allocation.ending)]
@@ -101,7 +102,8 @@ class OneRequest:
 
     def _point(self, delay_s: int, best: Best | None) -> CurvePoint:
         going = [] if best is None else [*best.allocations[0].leaving, *best.allocations[0].ending]
-        planned = [self._planned(job_id, option) for job_id, option in sorted(going, key=lambda each: each[0])]
+        going.sort(key=itemgetter(0))
+        planned = [planned_action(job_id, option, self.problem.step_s) for job_id, option in going]
         return CurvePoint(
             delay_s,
             feasible=True,
@@ -113,35 +115,15 @@ class OneRequest:
         )
 
     def _written_s(self, option: Option) -> int:
-        return 0 if option.action is Action.END else self._steps_s(_whole_s(option))
-
-    def _planned(self, job_id: str, option: Option) -> PlannedAction:
-        ends = option.action is Action.END
-        return PlannedAction(
-            job_id,
-            option.action,
-            0.0 if ends else option.lost_work_node_s,
-            0 if ends else self._steps_s(option.checkpoint_s),
-            ceil(option.ready_s),
-            0 if ends else option.return_node_s,
-            None if ends else option.file_system_s,
-        )
+        return 0 if option.action is Action.END else self._steps_s(whole_s(option))
 
     def _freed(self, best: Best, gone: Collection[str]) -> int:
         """Nodes that all jobs have left; of parts of nodes those that it is given."""
-        held: dict[str, bool] = {}
+        left: set[str] = set()
+        held: set[str] = set()
         for each in self.problem.candidates:
-            for name in each.node_names:
-                held[name] = held.get(name, True) and each.job_id in gone
-        if self.problem.needs is None:
-            return sum(held.values())
-        left = {name for each in self.problem.candidates if each.job_id in gone for name in each.node_names}
-        return len(left.intersection(best.allocations[0].nodes))
-
-
-def _whole_s(option: Option) -> float:
-    """What its data takes with the whole file system."""
-    return option.checkpoint_s if option.file_system_s is None else option.file_system_s
+            (left if each.job_id in gone else held).update(each.node_names)
+        return len(left - held if self.problem.needs is None else left.intersection(best.allocations[0].nodes))
 
 
 def _gap(best: Best, point: CurvePoint) -> float:

@@ -8,16 +8,13 @@ phase e_j:
     for each p:  sum of n_j over the jobs that left for q <= p < e_j  >=  N_p - nodes of the jobs that ended by then
     for each p:  sum of s over the jobs that left for q <= p          <=  T_p
 
-Lost work comes first; coming back, checkpoint time and preemptees count so little that they decide between plans that
-lose the same. A way that takes no time is there for the first phase that it is in time for alone. See ``reduced_cost``
-for how it is solved, in half of the time that is left. The bound is that of lost work alone in parts of jobs, within
-the longest delay of each phase.
+Lost work comes first; coming back, checkpoint time and preemptees decide between plans that lose the same. A way that
+takes no time is there for the first phase that it is in time for alone. The bound is that of lost work alone in parts
+of jobs, within the longest delay of each phase.
 
-Cost: columns are jobs times ways times phases; rows are jobs and twice the phases. In parts a thousand jobs in four
-phases take HiGHS 0.02 s.
+Cost: columns are jobs times ways times phases; in parts a thousand jobs in four phases take HiGHS 0.02 s.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -28,8 +25,9 @@ import numpy as np
 
 from clearway.model.problem import Action, Candidate, Option
 from clearway.planning.base import Seconds
-from clearway.planning.joint.reduced_cost import Numbers, Program, Rows, over_used, relaxed
-from clearway.planning.joint.requests import Allocation, Best, Request, as_one, ends_of, handed_out, holders_of
+from clearway.planning.joint.nodes import Demand, Given, allocated
+from clearway.planning.joint.reduced_cost import Numbers, Program, ProgramBuilder, over_used, relaxed
+from clearway.planning.joint.requests import Best, Request, as_one, ends_of, handed_out, holders_of
 
 GAP = 2e-3  # of the cost: with so little left HiGHS looks no further
 ENOUGH = 0.1  # likewise, where the time for that is up
@@ -75,8 +73,13 @@ def by_phases(groups: Sequence[Sequence[Request]], seconds_left: Seconds) -> Bes
     longest, whole = _program(requests, list(delays))
     lost = np.array([way.option.lost_work_node_s for way in longest])
     least = relaxed(replace(whole, cost=lost), inf).least
-    given = _allocations(leaves, requests, shortest)
-    return Best(handed_out(given, groups), proven=False, least_node_s=max(0.0, least))
+    given = allocated(
+        requests,
+        shortest,
+        _given(leaves, requests, shortest),
+        {job_id: (way.option, way.phase) for job_id, way in leaves.items()},
+    )
+    return None if given is None else Best(handed_out(given, groups), False, max(0.0, least))
 
 
 def _suited(requests: Sequence[Request]) -> bool:
@@ -98,28 +101,19 @@ def _program(requests: Sequence[Request], limits: Sequence[int]) -> tuple[list[_
     missing: Numbers = np.cumsum([float(each.nodes) for each in requests]) - len(requests[0].free_nodes)
     ends = ends_of(requests[:1])
     ways: list[_Leaving] = []
+    builder = ProgramBuilder()
     for job in requests[0].problem.candidates:
         end_s = ends[job.job_id].ready_s if job.job_id in ends else inf
         last = sum(limit_s < end_s for limit_s in limits)  # they stand in the order of the phases
         missing[last:] -= job.nodes
-        ways += _ways(job, last, limits)
-    every = np.ones(len(ways))
-    rows = _rows(ways, missing, limits)
-    return ways, rows.program(np.array([way.cost for way in ways]), every, every > 0)
-
-
-def _rows(ways: Sequence[_Leaving], missing: Numbers, limits: Sequence[int]) -> Rows:
-    rows = Rows()
+        mine = list(_ways(job, last, limits))
+        builder.at_most([(builder.column(way.cost), 1.0) for way in mine], 1.0)
+        ways += mine
     for phase, limit_s in enumerate(limits):
         gone = [(at, way) for at, way in enumerate(ways) if way.phase <= phase]
-        rows.at_least([(at, float(way.job.nodes)) for at, way in gone if phase < way.last], float(missing[phase]))
-        rows.at_most([(at, float(way.seconds)) for at, way in gone if way.seconds], limit_s)
-    of_job: dict[str, list[int]] = defaultdict(list)
-    for column, way in enumerate(ways):
-        of_job[way.job.job_id].append(column)
-    for columns in of_job.values():
-        rows.at_most([(column, 1.0) for column in columns], 1.0)
-    return rows
+        builder.at_least([(at, float(way.job.nodes)) for at, way in gone if phase < way.last], float(missing[phase]))
+        builder.at_most([(at, float(way.seconds)) for at, way in gone if way.seconds], limit_s)
+    return ways, builder.program()
 
 
 def _ways(job: Candidate, last: int, limits: Sequence[int]) -> Iterator[_Leaving]:
@@ -131,29 +125,19 @@ def _ways(job: Candidate, last: int, limits: Sequence[int]) -> Iterator[_Leaving
                 yield _Leaving(job, option, phase, last)
 
 
-def _allocations(
-    leaves: Mapping[str, _Leaving], requests: Sequence[Request], limits: Sequence[int]
-) -> list[Allocation]:
-    """What each phase is given: a job leaves for the first one that uses a node of it, or not at all."""
-    ends = ends_of(requests[:1])
+def _given(leaves: Mapping[str, _Leaving], requests: Sequence[Request], limits: Sequence[int]) -> Iterator[Given]:
+    """What each phase is given: free nodes, then those of one job after another."""
     left = {job.job_id: list(job.node_names) for job in requests[0].problem.candidates}
-    free, gone = list(requests[0].free_nodes), set[str]()
-    found = []
+    free = list(requests[0].free_nodes)
+    leaving = sorted(leaves, key=lambda job_id: (leaves[job_id].phase, leaves[job_id].option.checkpoint_s, job_id))
+    ends = sorted((end.ready_s, job_id) for job_id, end in ends_of(requests[:1]).items())
     for phase, request in enumerate(requests):
-        going = [each for each in leaves.keys() - gone if leaves[each].phase <= phase]
-        ending = [each for each, end in ends.items() if end.ready_s <= limits[phase] and each not in {*gone, *going}]
-        going.sort(key=lambda job_id: (leaves[job_id].option.checkpoint_s, job_id))
-        ending.sort(key=lambda job_id: (ends[job_id].ready_s, job_id))
         nodes, free = free[: request.nodes], free[request.nodes :]
-        used = set()
-        for job_id in (*sorted(gone), *going, *ending):  # one job after another
-            some = left[job_id][: request.nodes - len(nodes)]
-            if some:
-                nodes += some
-                del left[job_id][: len(some)]
-                used.add(job_id)
-        leaving = tuple([(job_id, leaves[job_id].option) for job_id in sorted(used & {*going})])
-        ended = tuple([(job_id, ends[job_id]) for job_id in sorted(used & {*ending})])
-        gone |= used & {*going}
-        found.append(Allocation(request.job_id, leaving, ended, tuple(sorted(nodes))))
-    return found
+        yield Given(phase, nodes, Demand((), ()))
+        missing = request.nodes - len(nodes)
+        going = [job_id for job_id in leaving if leaves[job_id].phase <= phase]
+        for job_id in (*going, *[job_id for ready_s, job_id in ends if ready_s <= limits[phase]]):
+            nodes, left[job_id] = left[job_id][:missing], left[job_id][missing:]
+            missing -= len(nodes)
+            if nodes:
+                yield Given(phase, nodes, Demand(((job_id, (1,)),), (1,)))

@@ -1,8 +1,8 @@
 """Parts of nodes, and several urgent jobs at once: one program in whole numbers, solved by HiGHS.
 
 Model: see ``several``. A binary variable for each way of each job and each delay for which it may leave; a whole number
-for each class of nodes (see ``joint.nodes``) and each request. Where a node needs not all of its jobs to leave, a
-binary variable u says whether any of the class is given to the request, and for each resource that is short
+for each class of nodes (see ``nodes``) and each request. Where a node needs not all of its jobs to leave, a binary
+variable u says whether any of the class is given to the request, and for each resource that is short
 
     sum of what the jobs give back that have left by then  >=  what is missing x u.
 
@@ -14,14 +14,14 @@ free: after all checkpoints that are written, however they share the file system
 after each end that it counts on.
 
 Lost work comes first, then what coming back costs (with what the request's own nodes wait, where it is alone),
-checkpoint time and preemptees, each held while the next is minimised. See ``reduced_cost`` for how each is solved.
+checkpoint time and preemptees, each held while the next is minimised.
 
 Cost: exponential at worst, so time is limited: what was found by then comes with a gap. Of equally good plans HiGHS may
 return any, but the same one for the same program.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil, inf
 from typing import NamedTuple
@@ -29,12 +29,12 @@ from typing import NamedTuple
 import numpy as np
 
 from clearway.model.problem import ACTION_ORDER, Action, Option
+from clearway.planning.base import Seconds
 from clearway.planning.formulation.lost_units import fitting_units
-from clearway.planning.joint.nodes import Given, JointNodes, allocated
-from clearway.planning.joint.reduced_cost import Flags, Found, Numbers, Program, Rows, relaxed, within
+from clearway.planning.joint.nodes import Given, JointNodes, allocated, required_of
+from clearway.planning.joint.reduced_cost import Cell, Flags, Found, Numbers, Program, ProgramBuilder, relaxed, within
 from clearway.planning.joint.requests import Allocation, Best, Request, ends_of
 
-_SURE_UNITS = 10**12  # sums up to here are told apart by HiGHS's double arithmetic
 _TIES_S = 0.5  # that each of the keys after lost work may take, at most
 _LITTLE = 1e-6
 _LARGEST = 1e7  # cost of a column; HiGHS's tolerances are absolute
@@ -47,6 +47,11 @@ class Leaving(NamedTuple):
     option: Option
     first: int
     last: int | None = None  # of a job that is suspended: the only request that its nodes serve
+
+
+def whole_s(option: Option) -> float:
+    """What its data takes with the whole file system."""
+    return option.checkpoint_s if option.file_system_s is None else option.file_system_s
 
 
 class JointProgram:
@@ -64,82 +69,52 @@ class JointProgram:
         self._classes = self._nodes.classes
         self._leave = list(self._all_ways())
         self._of_job: dict[str, list[int]] = defaultdict(list)
-        for column, way in enumerate(self._leave):
-            self._of_job[way.job_id].append(column)
-        self._width = len(self._leave)
+        self._builder = builder = ProgramBuilder()
+        for way in self._leave:
+            self._of_job[way.job_id].append(builder.column())
         self._give = {
-            (number, request): self._new_column()
+            (number, request): builder.column(upper=len(each.names))
             for number, each in enumerate(self._classes)
             for request in sorted(each.asks)
         }
-        self._uses = {
-            (number, request): self._new_column()
-            for number, request in self._give
-            if len(self._classes[number].names) > 1 and not self._classes[number].takes_all_jobs[request]
-        }
-        self._rows = Rows()
         self._waits: int | None = None  # the column of the time until the only request's nodes are free
-        self._rest: int | None = None  # and of what checkpoints take beside the file system's own time
         self._add_rows()
-        self._upper = np.ones(self._width)
-        self._upper[list(self._give.values())] = [len(self._classes[number].names) for number, _ in self._give]
-        self._whole = np.ones(self._width, dtype=bool)
-        for added in (self._waits, self._rest):
-            if added is not None:
-                self._upper[added], self._whole[added] = max(0, self._limits[0]), False
-        self._matrix, self._most = self._rows.matrix(self._width), np.array(self._rows.most)
+        self._program = builder.program()
         self._units = fitting_units([way.option.lost_work_node_s for way in self._leave])
         self._keys = self._all_keys()
         self.infeasible = False  # whether ``best`` has found out that there is no plan
 
     # -- columns -----------------------------------------------------------------------------------------------------
 
-    def _new_column(self) -> int:
-        self._width += 1
-        return self._width - 1
-
     def _steps_s(self, seconds: float) -> int:
         return ceil(seconds / self._step_s) * self._step_s
 
     def _all_ways(self) -> Iterator[Leaving]:
-        """A job leaves for the first request of those that share its delay and its candidates.
+        """A job leaves for the first request within each delay, where this takes time; otherwise for the first of all.
 
-        A way that takes no time is there for the first of them alone: it frees as much for all that come later.
+        Where it is suspended, it leaves for one request alone.
         """
-        at_once: set[tuple[str, Option]] = set()
-        for alike in self._alike():
-            first, limit_s = alike[0], self._limits[alike[0]]
-            for job in sorted(self._requests[first].problem.candidates, key=lambda job: job.job_id):
-                if self._has_ended(job.job_id, first):
+        known: set[tuple[str, Option, int]] = set()
+        for number, request in enumerate(self._requests):
+            limit_s = self._limits[number]
+            for job in sorted(request.problem.candidates, key=lambda job: job.job_id):
+                if self._has_ended(job.job_id, number):
                     continue
                 for option in sorted(job.options, key=lambda option: ACTION_ORDER[option.action]):
+                    suspends = option.action is Action.SUSPEND
+                    sort = number if suspends else limit_s if option.checkpoint_s else -1
                     in_time = max(self._steps_s(option.checkpoint_s), self._steps_s(option.ready_s)) <= limit_s
-                    known = not option.checkpoint_s and (job.job_id, option) in at_once
-                    if not in_time or known or (option.action is Action.END and not self._one):
-                        continue
-                    if option.action is Action.SUSPEND:
-                        yield from (Leaving(job.job_id, option, number, number) for number in alike)
-                        continue
-                    at_once.add((job.job_id, option))
-                    yield Leaving(job.job_id, option, first)
-
-    def _alike(self) -> Iterable[list[int]]:
-        """Requests with the same delay and the same candidates, the first ones first."""
-        ways: dict[int, object] = {}  # candidates are mostly the same tuple
-        found: dict[object, list[int]] = defaultdict(list)
-        for number, request in enumerate(self._requests):
-            candidates = request.problem.candidates
-            if id(candidates) not in ways:
-                ways[id(candidates)] = frozenset((job.job_id, job.options) for job in candidates)
-            found[self._limits[number], ways[id(candidates)]].append(number)
-        return found.values()
+                    may = in_time and (self._one or option.action is not Action.END)
+                    if may and (way := (job.job_id, option, sort)) not in known:
+                        known.add(way)
+                        yield Leaving(job.job_id, option, number, number if suspends else None)
 
     def _has_ended(self, job_id: str, request: int) -> bool:
         return job_id in self._ends and self._ends[job_id].ready_s <= self._limits[request]
 
     def _all_keys(self) -> Numbers:
         """Lost work in units, what coming back costs, checkpoint time and preemptees, by column."""
-        keys = np.zeros((4, self._width))
+        keys = np.zeros((4, len(self._program.cost)))
         for column, way in enumerate(self._leave):
             if way.option.action is not Action.END:
                 lost = self._units.units(way.option.lost_work_node_s)
@@ -147,8 +122,7 @@ class JointProgram:
         return keys
 
     def _written_s(self, option: Option) -> int:
-        """What its checkpoint takes of the file system's time."""
-        return self._steps_s(option.checkpoint_s if option.file_system_s is None else option.file_system_s)
+        return self._steps_s(whole_s(option))
 
     def _beside_s(self, option: Option) -> int:
         """What it takes beside that: at its own rate, or after the checkpoints of others."""
@@ -157,19 +131,21 @@ class JointProgram:
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def _add_rows(self) -> None:
-        rows = self._rows
+        rows = self._builder
         for columns in self._of_job.values():
             rows.at_most([(column, 1.0) for column in columns], 1.0)
         given: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        wanted: dict[int, list[tuple[int, float]]] = defaultdict(list)
+        wanted: dict[int, list[Cell]] = defaultdict(list)
+        required: dict[int, list[Cell]] = defaultdict(list)
         for (number, request), column in self._give.items():
             given[number].append((column, request))
             wanted[request].append((column, 1.0))
+            if request in self._classes[number].required_by:
+                required[request].append((column, 1.0))
         for request, each in enumerate(self._requests):
             rows.at_most(wanted[request], each.nodes)
             rows.at_least(wanted[request], each.nodes)
-            if self._nodes.lacks_required(request):
-                rows.at_least([], 1.0)
+            rows.at_least(required[request], len(set(required_of(each))))  # also where one can never serve it
         if self._one:
             self._add_time_of_one()
         else:
@@ -179,32 +155,29 @@ class JointProgram:
         for request in range(len(self._requests)):
             self._add_places(request)
 
+    def _written(self, last: int) -> list[Cell]:
+        """What the checkpoints of jobs that leave for these requests take of the file system's time."""
+        ways = enumerate(self._leave)
+        cells = [(column, float(self._written_s(way.option))) for column, way in ways if way.first <= last]
+        return [cell for cell in cells if cell[1]]
+
     def _add_times(self) -> None:
         """Checkpoints are written one after another, the most pressing first."""
         for request, limit_s in enumerate(self._limits):
-            if request + 1 < len(self._limits) and self._limits[request + 1] == limit_s:
-                continue
-            written = [(c, float(self._written_s(w.option))) for c, w in enumerate(self._leave) if w.first <= request]
-            self._rows.at_most([cell for cell in written if cell[1]], limit_s)
+            self._builder.at_most(self._written(request), limit_s)
 
     def _add_time_of_one(self) -> None:
-        self._waits = waits = self._new_column()
-        rests = {column: self._beside_s(way.option) for column, way in enumerate(self._leave)}
-        written = [(column, float(self._written_s(way.option))) for column, way in enumerate(self._leave)]
-        written = [cell for cell in written if cell[1]]
-        if any(rests.values()):
-            self._rest = self._new_column()
-            written.append((self._rest, 1.0))
-            for column, rest_s in rests.items():
-                if rest_s:
-                    self._rows.at_most([(column, float(rest_s)), (self._rest, -1.0)], 0.0)
-        self._rows.at_most([*written, (waits, -1.0)], 0.0)
+        limit_s = max(0, self._limits[0])
+        self._waits = waits = self._builder.column(upper=limit_s, whole=False)
+        rest = self._builder.column(upper=limit_s, whole=False)  # what checkpoints take beside the file system's time
+        self._builder.at_most([*self._written(0), (rest, 1.0), (waits, -1.0)], 0.0)
         for column, way in enumerate(self._leave):
-            if ready_s := self._steps_s(way.option.ready_s):
-                self._rows.at_most([(column, float(ready_s)), (waits, -1.0)], 0.0)
+            for seconds, free in ((self._beside_s(way.option), rest), (self._steps_s(way.option.ready_s), waits)):
+                if seconds:
+                    self._builder.at_most([(column, float(seconds)), (free, -1.0)], 0.0)
 
     def _add_class(self, number: int, given: Sequence[tuple[int, int]]) -> None:
-        each, rows = self._classes[number], self._rows
+        each, rows = self._classes[number], self._builder
         count = float(len(each.names))
         if len(given) > 1:
             rows.at_most([(column, 1.0) for column, _ in given], count)
@@ -217,8 +190,6 @@ class JointProgram:
             self._add_left(job_id, count, whole)
             self._add_kept(job_id, count, given)
         for column, request in given:
-            if request in each.required_by:
-                rows.at_least([(column, 1.0)], count)
             if not each.takes_all_jobs[request]:
                 self._add_part(number, request, column)
 
@@ -231,7 +202,7 @@ class JointProgram:
             end = cuts[place] if place < len(cuts) else len(self._requests)
             if any(cut <= request < end for _, request in waiting):
                 taken = [(column, 1.0) for column, request in waiting if request < end]
-                self._rows.at_most([*taken, *((column, -count) for column, first in ways if first <= cut)], 0.0)
+                self._builder.at_most([*taken, *((column, -count) for column, first in ways if first <= cut)], 0.0)
 
     def _add_kept(self, job_id: str, count: float, given: Sequence[tuple[int, int]]) -> None:
         """A suspended job's nodes serve only the request that it was suspended for."""
@@ -239,14 +210,15 @@ class JointProgram:
         for column, request in given:
             others = [(way, count) for way in suspended if self._leave[way].last != request]
             if others:
-                self._rows.at_most([*others, (column, 1.0)], count)
+                self._builder.at_most([*others, (column, 1.0)], count)
 
     def _add_part(self, number: int, request: int, column: int) -> None:
         """Where any of these nodes is given to the request, the jobs that have left give back enough."""
         each = self._classes[number]
-        use = self._uses.get((number, request), column)
-        if use != column:
-            self._rows.at_most([(column, 1.0), (use, -float(len(each.names)))], 0.0)
+        use = column
+        if len(each.names) > 1:
+            use = self._builder.column()
+            self._builder.at_most([(column, 1.0), (use, -float(len(each.names)))], 0.0)
         demand = each.asks[request]
         for place, short in enumerate(demand.missing):
             ended = 0.0
@@ -258,26 +230,26 @@ class JointProgram:
                 else:
                     ways = self._of_job.get(job_id, ())
                     cells += [(way, part) for way in ways if self._leave[way].first <= request]
-            self._rows.at_least(cells, -ended)
+            self._builder.at_least(cells, -ended)
 
     def _add_places(self, request: int) -> None:
         """A request whose nodes must lie together has them in one place, or under so many leaf switches."""
         for choice in self._nodes.choices(request):
-            chosen = [(self._new_column(), among) for among in choice.among]
-            self._rows.at_most([(column, 1.0) for column, _ in chosen], choice.most)
+            chosen = [(self._builder.column(), among) for among in choice.among]
+            self._builder.at_most([(column, 1.0) for column, _ in chosen], choice.most)
             for number, column in [(number, column) for (number, of), column in self._give.items() if of == request]:
                 count = float(len(self._classes[number].names))
                 beside = [(at, -count) for at, among in chosen if number in among]
-                self._rows.at_most([(column, 1.0), *beside], 0.0)
+                self._builder.at_most([(column, 1.0), *beside], 0.0)
 
     # -- solutions ---------------------------------------------------------------------------------------------------
 
-    def feasible(self, seconds_left: Callable[[], float]) -> bool | None:
+    def feasible(self, seconds_left: Seconds) -> bool | None:
         """Whether all requests can be served; None when there was no time to find out."""
-        found = self._solve(np.zeros(self._width), seconds_left)
+        found = self._solve(np.zeros(len(self._program.cost)), seconds_left)
         return True if found.values is not None else (False if found.least == inf else None)
 
-    def soonest_s(self, seconds_left: Callable[[], float]) -> int | None:
+    def soonest_s(self, seconds_left: Seconds) -> int | None:
         """When the nodes of the only request can be free at the earliest; None when they cannot, or without time."""
         key = self._wait()
         values = self._solve(key, seconds_left).values
@@ -286,51 +258,38 @@ class JointProgram:
     def _wait(self) -> Numbers:
         if self._waits is None:
             raise ValueError("only one request has a soonest moment")
-        key = np.zeros(self._width)
+        key = np.zeros(len(self._program.cost))
         key[self._waits] = 1.0
         return key
 
-    def without_preemption(self, seconds_left: Callable[[], float]) -> Best | None:
+    def without_preemption(self, seconds_left: Seconds) -> Best | None:
         """The soonest plan of the only request in which no job is preempted, as jobs end by themselves; None: none."""
         preempts = [c for c, way in enumerate(self._leave) if way.option.action is not Action.END]
         if len(preempts) == len(self._leave):
             return None
-        program, _ = self._program(self._wait())
-        upper = program.upper.copy()
+        upper = self._program.upper.copy()
         upper[preempts] = 0.0
-        found = relaxed(replace(program, upper=upper), seconds_left()).solved(seconds_left)
+        found = self._solve(self._wait(), seconds_left, upper)
         allocations = None if found.values is None else self._allocations(found.values)
-        return None if allocations is None else Best(allocations, True, 0.0, True)
+        return None if allocations is None else Best(allocations, proven=True, least_node_s=0.0)
 
-    def _program(self, key: Numbers) -> tuple[Program, float]:
+    def _with_cost(self, key: Numbers) -> tuple[Program, float]:
         """The program in which this key is minimised, and the unit that it is counted in."""
         unit = max(1.0, float(key.max()) / _LARGEST)
-        return Program(key / unit, self._matrix, self._most, self._upper, self._whole), unit
+        return replace(self._program, cost=key / unit), unit
 
-    def _tie(self, key: Numbers, held: Sequence[Numbers], values: Numbers, in_doubt: Flags) -> tuple[Program, float]:
-        """As ``_program``, where these keys are held at what they are, and only what is in doubt may differ.
-
-        Rows are in parts of their largest number, as HiGHS's tolerances are absolute. Keys are whole numbers.
-        """
-        from scipy.sparse import csc_array, vstack  # noqa: PLC0415
-
-        program, unit = self._program(np.where(in_doubt, key, 0.0))
-        rows = np.where(in_doubt, np.array(held), 0.0)
-        sizes = np.maximum(1.0, rows.max(axis=1))
-        limits = (rows @ values + 0.5) / sizes
-        matrix = vstack([program.matrix, csc_array(rows / sizes[:, None])], format="csc")
-        return replace(program, matrix=matrix, most=np.append(program.most, limits)), unit
-
-    def _solve(self, key: Numbers, seconds_left: Callable[[], float]) -> Found:
+    def _solve(self, key: Numbers, seconds_left: Seconds, upper: Numbers | None = None) -> Found:
         if seconds_left() <= 0:
             return Found(-inf, None, cut_short=True)
         if not self._give:
             return Found(inf, None)  # there is no node to give away
-        program, unit = self._program(key)
+        program, unit = self._with_cost(key)
+        if upper is not None:
+            program = replace(program, upper=upper)
         found = relaxed(program, seconds_left()).solved(seconds_left)
         return found._replace(least=found.least * unit)
 
-    def best(self, seconds_left: Callable[[], float], waiting_nodes: int = 0) -> Best | None:
+    def best(self, seconds_left: Seconds, waiting_nodes: int = 0) -> Best | None:
         """The cheapest plan that serves all requests; None when there is none, or none was found in time.
 
         ``waiting_nodes``: so many wait until the nodes of the only request are free, which counts as what coming back
@@ -339,7 +298,7 @@ class JointProgram:
         if not self._give or seconds_left() <= 0:
             self.infeasible = not self._give
             return None
-        program, unit = self._program(self._keys[0])
+        program, unit = self._with_cost(self._keys[0])
         first = relaxed(program, seconds_left())
         found = first.solved(seconds_left)
         if found.values is None:
@@ -351,30 +310,31 @@ class JointProgram:
         values, lost = found.values, round(float(keys[0] @ found.values))
         least = max(0.0, found.least * unit)
         proven = (least > lost - 0.5 and not found.cut_short) or lost == 0
-        sure = proven and lost < _SURE_UNITS
         in_doubt = first.differing(lost / unit)
         for place in range(1, len(keys)):
             if np.any(keys[place][in_doubt]):
-                values, best = self._with_tie(keys[: place + 1], values, in_doubt, seconds_left)
-                sure = sure and best
+                values = self._with_tie(keys[: place + 1], values, in_doubt, seconds_left)
         allocations = self._allocations(values)
         if allocations is None:
             return None
         least_node_s = self._units.node_s(lost if proven else min(lost, ceil(least - _LITTLE)))
-        return Best(allocations, proven, least_node_s, sure)
+        return Best(allocations, proven, least_node_s)
 
-    def _with_tie(
-        self, keys: Numbers, values: Numbers, in_doubt: Flags, seconds_left: Callable[[], float]
-    ) -> tuple[Numbers, bool]:
-        """The best by the last of these keys that is as good by all others; and whether it is sure to be."""
-        *held, key = keys
-        program, unit = self._tie(key, held, values, in_doubt)
+    def _with_tie(self, keys: Numbers, values: Numbers, in_doubt: Flags, seconds_left: Seconds) -> Numbers:
+        """The best by the last of these keys that is as good by all others, as far as only what is in doubt differs.
+
+        Rows are in parts of their largest number, as HiGHS's tolerances are absolute.
+        """
+        from scipy.sparse import csc_array, vstack  # noqa: PLC0415
+
+        key, rows = keys[-1], np.where(in_doubt, keys[:-1], 0.0)
+        program, _ = self._with_cost(np.where(in_doubt, key, 0.0))
+        sizes = np.maximum(1.0, rows.max(axis=1))
+        matrix = vstack([program.matrix, csc_array(rows / sizes[:, None])], format="csc")
+        most = np.append(program.most, (rows @ values + 0.5) / sizes)  # keys are whole numbers
+        program = replace(program, matrix=matrix, most=most)
         found = within(program, values, in_doubt, lambda: min(_TIES_S, seconds_left()))
-        if found.values is not None and key @ found.values <= key @ values:
-            values = found.values
-        cost = float(program.cost @ values) * unit
-        sure = not found.cut_short and found.least * unit > cost - 0.5 and float(key @ values) < _SURE_UNITS
-        return values, sure
+        return values if found.values is None or key @ found.values > key @ values else found.values
 
     def _allocations(self, found: Numbers) -> tuple[Allocation, ...] | None:
         """None where rounding left a node with less than it needs."""

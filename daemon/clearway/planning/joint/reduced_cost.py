@@ -3,28 +3,28 @@
 Model: minimise cost x, so that matrix x <= most and 0 <= x <= upper; some x are whole numbers.
 
 Method: the relaxation, in which no x need be whole (HiGHS's dual simplex), gives a bound, and by how much at least a
-solution costs more in which a column differs by one from what it is there: its reduced cost. Whole numbers where this
-is more than ``DOUBT`` of the bound stay as they are; a program in whole numbers decides about all other columns. No
-other solution costs less than the bound and ``DOUBT``. Where that leaves too much open, the solution that was found
-says how much more may still matter. Where there is none, everything may.
+solution costs more in which a column differs by one from what it is there: its reduced cost. A program in whole numbers
+decides about the columns where this is at most ``DOUBT`` of the bound; no other solution costs less than the bound and
+that. Where too much is left open, the solution that was found says how much more may still matter; without one,
+everything may.
 
-Where a gap may be left there is a quicker way (``over_used``): the relaxation is solved again without the columns of
-which it uses a part only. What these relaxations use is a small share of all columns, and mostly holds a solution that
-costs little more than the best one; all other columns stay at nothing. Compare E. Danna, E. Rothberg and C. Le Pape,
-Exploring relaxation induced neighborhoods to improve MIP solutions, Mathematical Programming 102 (2005).
-
-Cost: that of the relaxation, which has no search, and of a program of the columns in doubt.
+Where a gap may be left ``over_used`` is quicker: the relaxation is solved again without the columns that it uses in
+part. What these relaxations use are few columns, and mostly hold a good solution; the others stay at nothing. Compare
+E. Danna, E. Rothberg and C. Le Pape, Exploring relaxation induced neighborhoods to improve MIP solutions, Mathematical
+Programming 102 (2005).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from clearway.planning.base import Seconds
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -53,36 +53,36 @@ class Program:
     upper: Numbers
     whole: Flags
 
-    def costs(self, values: Numbers | None) -> float:
-        """Of a solution; infinite where there is none."""
-        return inf if values is None else float(self.cost @ values)
 
-
-class Rows:
-    """Those of a matrix that is being made: each is a sum of coefficient x column, which is at most so much."""
+class ProgramBuilder:
+    """Columns, and rows: each is a sum of coefficient x column that is at most so much."""
 
     def __init__(self) -> None:
-        self.most: list[float] = []
+        self._columns: list[tuple[float, float, bool]] = []
+        self._most: list[float] = []
         self._cells: list[Cell] = []
         self._starts = [0]  # of each row, and the end of the last
+
+    def column(self, cost: float = 0.0, upper: float = 1.0, *, whole: bool = True) -> int:
+        self._columns.append((cost, upper, whole))
+        return len(self._columns) - 1
 
     def at_most(self, cells: Iterable[Cell], most: float) -> None:
         self._cells += cells
         self._starts.append(len(self._cells))
-        self.most.append(most)
+        self._most.append(most)
 
     def at_least(self, cells: Iterable[Cell], least: float) -> None:
         self.at_most([(column, -value) for column, value in cells], -least)
 
-    def matrix(self, width: int) -> csc_array:
+    def program(self) -> Program:
         from scipy.sparse import csr_array  # noqa: PLC0415 - most daemons never need it
 
         cells = np.array(self._cells, dtype=float).reshape(-1, 2)
-        shape = (len(self.most), width)
-        return csr_array((cells[:, 1], cells[:, 0].astype(np.int32), self._starts), shape=shape).tocsc()
-
-    def program(self, cost: Numbers, upper: Numbers, whole: Flags) -> Program:
-        return Program(cost, self.matrix(len(cost)), np.array(self.most), upper, whole)
+        shape = (len(self._most), len(self._columns))
+        matrix = csr_array((cells[:, 1], cells[:, 0].astype(np.int32), self._starts), shape=shape).tocsc()
+        cost, upper, whole = np.array(self._columns, dtype=float).reshape(-1, 3).T
+        return Program(cost, matrix, np.array(self._most), upper, whole > 0)
 
 
 class Found(NamedTuple):
@@ -95,27 +95,26 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """A program with its relaxation: its bound, its solution, and by column the reduced cost."""
+    """A program with its relaxation: its bound, its solution, by column the reduced cost, and by row the price."""
 
     program: Program
     least: float
-    values: Numbers | None
-    reduced: Numbers | None
+    values: Numbers | None = None
+    reduced: Numbers = field(default_factory=lambda: np.zeros(0))  # this and prices: where there is a solution
+    prices: Numbers = field(default_factory=lambda: np.zeros(0))
     cut_short: bool = False
 
     def differing(self, cost: float) -> Flags:
         """The columns that may differ from the relaxation's, rounded, in a solution of this cost."""
-        if self.reduced is None:
-            return np.ones(len(self.program.upper), dtype=bool)
         return self.reduced <= max(cost - self.least, 0.0) + _LITTLE * max(1.0, abs(cost))
 
-    def solved(self, seconds_left: Callable[[], float], gap: float = 0.0, few: int | None = None) -> Found:
+    def solved(self, seconds_left: Seconds, gap: float = 0.0, few: int | None = None) -> Found:
         """The best solution, or one that costs at most this ``gap`` more, as a share, as far as there is time.
 
         ``few``: no more columns are in doubt at first; where time is short a smaller program finds more.
         """
         program = self.program
-        if self.values is None or self.reduced is None:
+        if self.values is None:
             return Found(self.least, None, self.cut_short)
         values = np.where(program.whole, np.round(self.values), self.values)
         if np.abs(self.values - values).max(initial=0.0) <= ROUNDED:
@@ -124,15 +123,15 @@ class Relaxed:
         if few is not None:
             room = min(room, float(np.sort(self.reduced)[:few].max()))
         room = max(room, _LITTLE)
-        best: Numbers | None = None
+        best, least_cost = None, inf
         cheap = np.ones(len(values), dtype=bool)
         while True:
             chosen = (self.reduced <= room) & cheap
             found = within(program, values, chosen, seconds_left, gap)
             least = max(least, min(self.least + room, found.least))
-            costs = program.costs(found.values)
-            if costs <= program.costs(best):
-                best = found.values
+            costs = inf if found.values is None else float(program.cost @ found.values)
+            if costs <= least_cost:
+                best, least_cost = found.values, costs
             proven = costs * (1 - gap) <= least < inf or costs - self.least <= room
             if found.cut_short or room == inf or (proven and not _blurred(program, chosen, costs)):
                 return Found(least, best, found.cut_short)
@@ -148,33 +147,29 @@ def _blurred(program: Program, chosen: Flags, costs: float) -> bool:
     return dearest > costs > 0 and ROUNDED * dearest > _BLURRED * costs
 
 
-def relaxed(program: Program, limit_s: float) -> Relaxed:
+def relaxed(program: Program, limit_s: float, *, presolve: bool = False) -> Relaxed:
     """HiGHS's solution of the program in which no number need be whole."""
     from scipy.optimize import linprog  # noqa: PLC0415
 
     if not len(program.cost):
-        nothing = np.zeros(0)
-        return (
-            Relaxed(program, 0.0, nothing, nothing) if np.all(program.most >= 0) else Relaxed(program, inf, None, None)
-        )
+        possible = bool(np.all(program.most >= 0))
+        return Relaxed(program, 0.0 if possible else inf, np.zeros(0) if possible else None)
     found = linprog(
         program.cost,
         A_ub=program.matrix,
         b_ub=program.most,
         bounds=np.array([np.zeros(len(program.upper)), program.upper]).T,
         method="highs-ds",
-        options={"presolve": False, "time_limit": max(_SHORTEST_S, limit_s)},
+        options={"presolve": presolve, "time_limit": max(_SHORTEST_S, limit_s)},
     )
     if found.status:
-        return Relaxed(program, inf if found.status == _INFEASIBLE else -inf, None, None, found.status == _LIMIT)
+        return Relaxed(program, inf if found.status == _INFEASIBLE else -inf, cut_short=found.status == _LIMIT)
     # A column that need not be whole can differ by as little as one likes, and add as little.
     reduced = np.where(program.whole, np.abs(found.lower.marginals + found.upper.marginals), 0.0)
-    return Relaxed(program, found.fun, found.x, reduced)
+    return Relaxed(program, found.fun, found.x, reduced, np.maximum(0.0, -found.ineqlin.marginals))
 
 
-def within(
-    program: Program, others: Numbers, chosen: Flags, seconds_left: Callable[[], float], gap: float = 0.0
-) -> Found:
+def within(program: Program, others: Numbers, chosen: Flags, seconds_left: Seconds, gap: float = 0.0) -> Found:
     """The best solution in which only the chosen columns may differ from ``others``."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
 
@@ -200,7 +195,7 @@ def within(
     return Found(least, values, found.status == _LIMIT)
 
 
-def over_used(program: Program, gap: float, most_gap: float, seconds_left: Callable[[], float]) -> Found | None:
+def over_used(program: Program, gap: float, most_gap: float, seconds_left: Seconds) -> Found | None:
     """A solution that costs at most ``most_gap`` more, as a share, than any other; None where none was found.
 
     Where the first one is within ``gap``, it looks no further.

@@ -1,17 +1,14 @@
 """Several urgent jobs that are planned together: what each needs, and what each is given.
 
 Alike are requests with the same candidates, free nodes and needs. Within one delay a plan for all of them is a plan for
-one request of as many nodes, and the other way round, as a node serves one of them at most and nothing tells their
-nodes apart. Nodes that lie together, or that are required, are some request's own, and a suspended job's nodes serve
-one request only: such requests stay apart. Requests within delays that differ are made one only where there would be
-more than ``MOST_GROUPS`` otherwise. They are cut apart where delays differ the most, and have the shortest of their
-group: a plan may become dearer, never late.
+one request of as many nodes, and the other way round. Nodes that lie together, or that are required, are some request's
+own, and a suspended job's nodes serve one request only: such requests stay apart. Requests within delays that differ
+are made one only where there would be too many otherwise: they are cut apart where delays differ the most, and have the
+shortest of their group, so that a plan may become dearer, never late.
 
 Handing out what a group was given: the most pressing request comes first, and takes nodes that are free already, then
-those of jobs that leave, the widest first, then those of jobs that end. A job is used up before the next one leaves, so
-that few requests count on a job that leaves for another one.
-
-Cost: O(requests x groups) comparisons of candidates, and time in the number of nodes that are given.
+those of jobs that leave, the widest first, then those of jobs that end: few requests count on a job that leaves for
+another one.
 """
 
 from collections import Counter, defaultdict
@@ -53,14 +50,12 @@ class Allocation:
 class Best(NamedTuple):
     """The cheapest plan found; ``least_node_s``: no plan for the requests that it serves loses less than this.
 
-    ``proven``: no plan loses less work, as HiGHS says. ``sure``: that was checked in whole numbers as well, as HiGHS
-    computes with tolerances, and no key after lost work can be better either.
+    ``proven``: no plan loses less work, as HiGHS says.
     """
 
     allocations: tuple[Allocation, ...]
     proven: bool
     least_node_s: float
-    sure: bool = False
     later: frozenset[str] = frozenset()  # requests that there was no time for
 
     @property
@@ -102,12 +97,12 @@ def groups_of(requests: Sequence[Request], most: int | None = None) -> list[list
     open_kinds: list[list[Request]] = []  # those that others may join
     for request in sorted(requests, key=_pressing):
         mine = next((kind for kind in open_kinds if alike(kind[0], request)), None)
-        if mine is not None:
-            mine.append(request)
-            continue
-        kinds.append([request])
-        if divisible(request):
-            open_kinds.append(kinds[-1])
+        if mine is None:
+            mine = []
+            kinds.append(mine)
+            if divisible(request):
+                open_kinds.append(mine)
+        mine.append(request)
     groups = [group for kind in kinds for group in _by_delay(kind, most)]
     return sorted(groups, key=lambda group: _pressing(group[0]))
 

@@ -8,14 +8,15 @@ written one after another, the most pressing first: those that a request and all
 delay, which is possible in some order exactly when it is in this one (earliest due date first). Jobs that end by
 themselves within a request's delay cost nothing. Delays are whole seconds, rounded down, checkpoint times rounded up.
 
-Method (requests that are alike are one): the program (``program``). Where many candidates or nodes make it too slow, a
-program in parts comes first: of requests for whole nodes ``phases``, of others ``parts``. A plan that is
-within ``GAP`` of its bound is taken as it is, that of ``MANY`` requests whatever its gap is. Where not all requests can
-be served, they are admitted in the order in which they are given, each if it can be served beside those before it.
+Method (requests that are alike are one): where many candidates or nodes make the program over all of them (``program``)
+too slow, one in parts comes first: of requests for whole nodes ``phases``, of others ``parts``. A plan that is within
+``GAP`` of its bound is taken as it is, that of ``MANY`` requests whatever its gap is. Where not all requests can be
+served, they are admitted in the order in which they are given, each if it can be served beside those before it.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
+from clearway.planning.base import Seconds
 from clearway.planning.joint.parts import by_parts
 from clearway.planning.joint.phases import GAP, by_phases
 from clearway.planning.joint.program import JointProgram
@@ -36,7 +37,7 @@ FEW_NODES = 48  # with so many the program over all of them is solved in a fract
 FEW_CANDIDATES = 60  # with so many the program over all of them is solved in well under a second
 
 
-def plan_together(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
+def plan_together(requests: Sequence[Request], seconds_left: Seconds) -> Best | None:
     """The best plan found for all requests, or for as many as can be served; None without time, or where none can be.
 
     Where not all requests are served, ``least_node_s`` is no bound on what others would lose.
@@ -56,18 +57,17 @@ def plan_together(requests: Sequence[Request], seconds_left: Callable[[], float]
     return best._replace(least_node_s=max(each.least_node_s for each in found))
 
 
-def _in_parts(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
+def _in_parts(requests: Sequence[Request], seconds_left: Seconds) -> Best | None:
     """The plan of a program in parts, where the program would take too long; None where there is none."""
-    if _number_of_nodes(requests) <= FEW_NODES or len(_candidates(requests)) <= FEW_CANDIDATES:
+    problems = {(id(each.problem.candidates), id(each.problem.nodes)): each.problem for each in requests}.values()
+    jobs = {job.job_id for problem in problems for job in problem.candidates}
+    nodes = {node.name for problem in problems for node in problem.nodes}
+    nodes.update(*[job.node_names for problem in problems if problem.needs is None for job in problem.candidates])
+    if len(nodes) <= FEW_NODES or len(jobs) <= FEW_CANDIDATES:
         return None
     if any(request.problem.needs is not None for request in requests):
         return by_parts(requests, seconds_left)
     return by_phases(groups_of(requests, MOST_GROUPS), seconds_left)
-
-
-def _candidates(requests: Sequence[Request]) -> set[str]:
-    different = {id(request.problem.candidates): request.problem.candidates for request in requests}
-    return {each.job_id for some in different.values() for each in some}
 
 
 def gap_of(allocations: Sequence[Allocation], least_node_s: float) -> float:
@@ -76,15 +76,7 @@ def gap_of(allocations: Sequence[Allocation], least_node_s: float) -> float:
     return (lost - min(lost, least_node_s)) / lost if lost else 0.0
 
 
-def _number_of_nodes(requests: Sequence[Request]) -> int:
-    """Those that could serve any of them."""
-    nodes = {id(each.problem.nodes): each.problem.nodes for each in requests}
-    names = {node.name for some in nodes.values() for node in some}
-    whole = {id(each.problem.candidates): each.problem for each in requests if each.problem.needs is None}
-    return len(names.union(*[each.node_names for problem in whole.values() for each in problem.candidates]))
-
-
-def by_program(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
+def by_program(requests: Sequence[Request], seconds_left: Seconds) -> Best | None:
     """The cheapest plan for all requests, with needs or without, or for those that are admitted; None without time."""
     best = _best(requests, seconds_left)
     if best is not None:
@@ -112,7 +104,7 @@ def _program(requests: Sequence[Request]) -> tuple[JointProgram, list[list[Reque
     return JointProgram([as_one(group) for group in groups]), groups
 
 
-def _best(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Best | None:
+def _best(requests: Sequence[Request], seconds_left: Seconds) -> Best | None:
     program, groups = _program(requests)
     best = program.best(seconds_left)
     if best is None:
@@ -122,7 +114,6 @@ def _best(requests: Sequence[Request], seconds_left: Callable[[], float]) -> Bes
         allocations=handed_out(best.allocations, groups),
         proven=best.proven and exact,
         least_node_s=best.least_node_s if exact else 0.0,
-        sure=best.sure and exact,
     )
 
 

@@ -6,14 +6,13 @@ guess: a record that was misread could be acted upon.
 """
 
 from clearway.slurm.parse.fields import FieldError, Reading, together
-from clearway.slurm.parse.gres import Gpus, GresAsked, gpus, gpus_asked, spread_asked, wants_whole, without_parts
+from clearway.slurm.parse.gres import Gpus, gpus, wants_whole, without_parts
 from clearway.slurm.parse.hostlist import compress, expand
 from clearway.slurm.parse.jobs import (
     JOB_COLUMNS,
     TARGET_COLUMNS,
     Row,
     cut_record,
-    even_cpus,
     excluded_nodes_format,
     job_columns,
     job_format,
@@ -26,7 +25,6 @@ from clearway.slurm.parse.jobs import (
     record_separator,
     split_columns,
     split_rows,
-    state_and_nodes,
     unread_job,
 )
 from clearway.slurm.parse.nodes import (
@@ -37,18 +35,14 @@ from clearway.slurm.parse.nodes import (
     read_node,
     read_nodes,
     read_reservations,
-    reason_in_force,
     reservation_from_record,
     status_from_record,
 )
-from clearway.slurm.parse.site import boot_s, read_leaf_switches, read_licenses, read_power_saving
 
 __all__ = [
-    "JOB_COLUMNS", "TARGET_COLUMNS", "FieldError", "Gpus", "GresAsked", "NodeStatus", "Reading", "Row", "boot_s",
-    "compress", "cut_record", "even_cpus", "excluded_nodes_format", "expand", "gpus", "gpus_asked", "job_columns",
-    "job_format", "job_from_row", "job_state", "job_target", "node_from_record", "node_status", "over",
-    "read_excluded_nodes", "read_jobs", "read_leaf_switches", "read_licenses", "read_node", "read_nodes",
-    "read_power_saving", "read_record", "read_reservations", "reason_in_force", "record_separator",
-    "reservation_from_record", "split_columns", "split_rows", "spread_asked", "state_and_nodes",
-    "status_from_record", "together", "unread_job", "wants_whole", "without_parts",
+    "JOB_COLUMNS", "TARGET_COLUMNS", "FieldError", "Gpus", "NodeStatus", "Reading", "Row", "compress", "cut_record",
+    "excluded_nodes_format", "expand", "gpus", "job_columns", "job_format", "job_from_row", "job_state",
+    "job_target", "node_from_record", "node_status", "over", "read_excluded_nodes", "read_jobs", "read_node",
+    "read_nodes", "read_record", "read_reservations", "record_separator", "reservation_from_record",
+    "split_columns", "split_rows", "status_from_record", "together", "unread_job", "wants_whole", "without_parts",
 ]  # fmt: skip

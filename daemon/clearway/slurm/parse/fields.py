@@ -83,7 +83,6 @@ def together(kind: str, readings: Sequence[Reading[T]], key: str = "name") -> tu
 
 
 def text(value: str) -> str:
-    """The value, or "" where Slurm says that there is none."""
     return "" if value in NOTHING else value
 
 
@@ -152,12 +151,10 @@ def tres(value: str) -> dict[str, str]:
 
 
 def names(value: str, *, separator: str = ",") -> tuple[str, ...]:
-    """A list of names; () for none."""
     return tuple(part for part in text(value).split(separator) if part)
 
 
 def count_tasks(value: str, what: str) -> int:
-    """How many array tasks ``7-199:2,201`` names."""
     count = 0
     for part in value.split(","):
         found = _TASKS.fullmatch(part)

@@ -1,7 +1,6 @@
-"""Generic resources as Slurm prints them: which GPUs a job asks for, and which a node has.
-
-Measured on 22.05 and 26.05: ``gres:gpu:a100:2`` and ``gres/gpu:2`` (jobs), ``gres/gpu=1`` (per task, 26.05),
-``gpu:a100:4(S:0-1),gpu:v100:2`` (nodes) and ``gpu:a100:3(IDX:0-1,3),gpu:v100:0(IDX:N/A)`` (their used ones).
+"""Generic resources as Slurm prints them: which GPUs a job asks for, and which a node has. Measured on 22.05 and 26.05:
+``gres:gpu:a100:2`` and ``gres/gpu:2`` (jobs), ``gres/gpu=1`` (per task, 26.05), ``gpu:a100:4(S:0-1),gpu:v100:2``
+(nodes) and ``gpu:a100:3(IDX:0-1,3),gpu:v100:0(IDX:N/A)`` (their used ones).
 """
 
 import re
@@ -37,17 +36,15 @@ _PARTS_OF_GPUS = frozenset({"shard", "mps"})
 
 
 def gpus(value: str, what: str) -> Gpus:
-    """By type, in the order of types: GPUs by their own ("" where there is none), others as "fpga:TYPE" or "fpga:".
-
-    Of those that a node has, what is written otherwise (``no_consume``, units) is passed over where it is no GPU.
+    """By type, in the order of types: GPUs by their own ("" where there is none), others as "fpga:TYPE" or "fpga:". Of
+    those that a node has, what is written otherwise (``no_consume``, units) is passed over where it is no GPU.
     """
     return _by_type(_counted(_DETAILS.sub("", value), what, strict=False))
 
 
 def gpus_asked(gres: GresAsked, *, nodes: int, tasks: int) -> Gpus | None:
-    """What a job holds of each of its nodes; None where that does not follow from its request.
-
-    It follows for GPUs per node, and for those per job or per task of a job on one node; never for parts of GPUs.
+    """What a job holds of each of its nodes; None where that does not follow from its request. It follows for GPUs per
+    node, and for those per job or per task of a job on one node; never for parts of GPUs.
     """
     if fields.NOTHING.issuperset(gres):  # of most jobs
         return ()
@@ -115,7 +112,6 @@ def _has_parts(found: Gpus) -> bool:
 
 
 def _asked(gres: str) -> Gpus | None:
-    """What is asked for in one way; None where it cannot be told."""
     try:
         found = _by_type(_counted(gres, "gres", strict=True))
     except FieldError:
@@ -150,7 +146,6 @@ def _gres_only(value: str) -> str:
 
 
 def _item(item: str, what: str) -> tuple[str, str, int]:
-    """Name, type and number of one item."""
     read = _ITEM.fullmatch(item)
     if read is None:
         raise FieldError(f"{what} holds {item[:40]!r}")

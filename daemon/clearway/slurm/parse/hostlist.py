@@ -1,9 +1,7 @@
-"""Slurm's host lists: ``node[1-3,07],x[1-2]y[3-4]`` to names and back.
-
-ClusterShell's ``RangeSet`` reads and folds the numbers in the brackets. Its ``NodeSet`` cannot do the rest: it sorts
-the names, which Slurm gives in the order of its nodes; it takes ``@all`` for a group and ``!`` for an operator; it
-reads configuration files when it is imported; and it folds 10,000 names like ``c1n1`` in 1.2 s (here 0.1 s).
-``RangeSet`` makes every number of a range, so how many there are is found out before.
+"""Slurm's host lists: ``node[1-3,07],x[1-2]y[3-4]`` to names and back. ClusterShell's ``RangeSet`` reads and folds the
+numbers. Its ``NodeSet`` cannot do the rest: it sorts the names, which Slurm gives in the order of its nodes; takes
+``@all`` for a group and ``!`` for an operator; reads configuration files when imported; and folds 10,000 names like
+``c1n1`` in 1.2 s (here 0.1 s).
 """
 
 import itertools
@@ -40,7 +38,6 @@ def expand(hostlist: str, *, limit: int = MAX_HOSTS) -> tuple[str, ...]:
 
 
 def pieces(hostlist: str) -> list[str]:
-    """Split at commas outside of brackets."""
     if not _MATCHING.fullmatch(hostlist):
         raise FieldError(f"host list {hostlist[:40]!r} has brackets that do not match")
     return _UP_TO_COMMA.findall(hostlist + ",")

@@ -1,12 +1,9 @@
 """Jobs, as ``squeue`` prints them in columns of our choice.
 
-Why text in columns and not ``squeue --json`` (measured with 1,900 jobs on Slurm 22.05): 30 ms and 0.6 MB against
-240-490 ms and 6 MB; the columns have kept their names over the releases where JSON changed; and one job name that
-is not UTF-8 makes the whole JSON document invalid. The one thing that columns lack is ExcNodeList, which is asked
-for separately (``excluded_nodes_format``).
-
-Why it cannot be forged: every column ends in a separator that holds a random token made for this one call, so no
-job can contain it; a record whose columns do not add up is skipped.
+Not ``squeue --json`` (measured with 1,900 jobs on Slurm 22.05): 240-490 ms and 6 MB against 30 ms and 0.6 MB; the
+columns have kept their names where JSON changed; and one job name that is not UTF-8 makes the whole document invalid.
+ExcNodeList alone is asked for separately. It cannot be forged: every column ends in a separator with a random token
+made for this call; a record whose columns do not add up is skipped.
 """
 
 import math
@@ -66,18 +63,7 @@ _PLAIN_RESOURCES = re.compile(r"(?:tres:)?(?:cpu|mem|node|billing|energy)\b.*")
 def job_state(word: str, *, on_nodes: bool) -> JobState:
     """What Slurm's state word means; a job said to wait while it has nodes is still on its way out."""
     state = _STATES.get(word, JobState.UNKNOWN)
-    if state is JobState.PENDING and on_nodes:
-        return JobState.COMPLETING
-    return state
-
-
-def state_and_nodes(word: str, hostlist: str) -> tuple[JobState, tuple[str, ...]]:
-    """What a job is doing, and on which nodes. Raises FieldError where it must be on some and has none."""
-    nodes = expand(hostlist)
-    state = job_state(word, on_nodes=bool(nodes))
-    if not nodes and state in (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING):
-        raise FieldError(f"the job is {word[:40]} but has no nodes")
-    return state, nodes
+    return JobState.COMPLETING if state is JobState.PENDING and on_nodes else state
 
 
 def job_format(token: str, columns: tuple[str, ...] = JOB_COLUMNS) -> str:
@@ -91,7 +77,6 @@ def excluded_nodes_format(token: str) -> str:
 
 
 def split_records(text: str, token: str) -> tuple[list[str], list[Skipped]]:
-    """The text of each record, and what follows the last one, which is no record."""
     *records, rest = text.split(record_separator(token))
     return records, cut_record(rest)
 
@@ -101,7 +86,6 @@ def record_separator(token: str) -> str:
 
 
 def cut_record(rest: str) -> list[Skipped]:
-    """What is told of what follows the last record."""
     return [Skipped("job", rest.strip()[:20], "the output ends inside a record")] if rest.strip() else []
 
 
@@ -175,10 +159,12 @@ def unread_job(job_id: str, user: str, word: str, hostlist: str, partition: str)
 
 
 def job_from_row(row: Row) -> Job:
-    """One job. Raises FieldError for a value that cannot be read."""
     if not _JOB_ID.fullmatch(row["JobID"]):
         raise FieldError(f"JobID is {row['JobID'][:40]!r}")
-    state, nodes = state_and_nodes(row["State"], row["NodeList"])
+    nodes, word = expand(row["NodeList"]), row["State"]
+    state = job_state(word, on_nodes=bool(nodes))
+    if not nodes and state in (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING):
+        raise FieldError(f"the job is {word[:40]} but has no nodes")
     on_nodes = state.holds_nodes
     submit_time = fields.time(row["SubmitTime"], "SubmitTime")
     if submit_time is None:
@@ -192,11 +178,12 @@ def job_from_row(row: Row) -> Job:
     spread = None if on_nodes else spread_asked(gres, tasks=tasks, cpus_per_task=cpus_per_task, **of_gpu)
     task_id, pending_tasks, array_limit = _array(row["ArrayTaskID"])
     het_job_id, het_job_offset = _het_job(row)
+    shares = row[_EXCLUSIVE] == "NO" if _EXCLUSIVE in row else row["OverSubscribe"] in _SHARING
     return Job(
         job_id=row["JobID"],
         user=row["UserName"],
         state=state,
-        raw_state=row["State"],
+        raw_state=word,
         partitions=fields.names(row["Partition"]),
         num_nodes=num_nodes,
         submit_time=submit_time,
@@ -222,7 +209,7 @@ def job_from_row(row: Row) -> Job:
         licenses=fields.text(row["Licenses"]),
         gres=_beside_processors(gres),
         gpus=_gpus(gres, spread, num_nodes, tasks, on_nodes=on_nodes),
-        exclusive=_exclusive(row) or wants_whole(spread),
+        exclusive=not shares or wants_whole(spread),
         spread=spread,
         required_nodes=expand(row["ReqNodes"]),
         contiguous=fields.flag(row["Contiguous"], "Contiguous"),
@@ -239,12 +226,7 @@ def job_from_row(row: Row) -> Job:
     )
 
 
-def _exclusive(row: Row) -> bool:
-    return row[_EXCLUSIVE] != "NO" if _EXCLUSIVE in row else row["OverSubscribe"] not in _SHARING
-
-
 def _het_job(row: Row) -> tuple[str | None, int | None]:
-    """The heterogeneous job that it is a part of, and which."""
     het_job_id = fields.text(row["HetJobID"])
     if het_job_id in ("", "0"):
         return None, None
@@ -268,11 +250,10 @@ def _optional(value: str, what: str) -> int:
 
 
 def job_target(row: Row) -> str:
-    """How to name exactly this job to scontrol and scancel.
-
-    The last task of an array to start gets the id of the array itself, and ``scontrol requeue`` of that number
-    requeues every task (measured); ``1909_4`` is one task, ``1909_[7-199:2]`` the tasks that still wait. The first
-    component of a heterogeneous job has the id of the whole job: ``1909+0`` is that component alone.
+    """How to name exactly this job to scontrol and scancel. The last task of an array to start gets the id of the array
+    itself, and ``scontrol requeue`` of that number requeues every task (measured); ``1909_4`` is one task,
+    ``1909_[7-199:2]`` the tasks that still wait. The first component of a heterogeneous job has the id of the whole
+    job: ``1909+0`` is that component alone.
     """
     het_job_id = fields.text(row["HetJobID"])
     if het_job_id and het_job_id != "0":
@@ -284,7 +265,6 @@ def job_target(row: Row) -> str:
 
 
 def read_excluded_nodes(text: str, token: str) -> tuple[dict[str, tuple[str, ...]], list[Skipped]]:
-    """Job id to excluded nodes, of ``squeue`` with ``excluded_nodes_format(token)``."""
     rows, skipped = split_rows(text, token, ("JobID", "ExcNodes"))
     excluded: dict[str, tuple[str, ...]] = {}
     for row in rows:
@@ -309,9 +289,7 @@ def _num_nodes(row: Row, state: JobState, nodes: tuple[str, ...], allocated: dic
     if state.holds_nodes and nodes:
         return len(nodes)
     count = fields.number(row["NumNodes"], "NumNodes")
-    if "node" in allocated:
-        count = min(count, fields.number(allocated["node"], "TRES node"))
-    return count
+    return min(count, fields.number(allocated["node"], "TRES node")) if "node" in allocated else count
 
 
 def _memory_mib(allocated: dict[str, str], num_nodes: int) -> int:

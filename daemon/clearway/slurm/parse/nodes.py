@@ -1,8 +1,6 @@
-"""Nodes and reservations, as ``scontrol -o show`` prints them: one line each, ``Key=Value`` separated by blanks.
-
-Only administrators write to these records. A node's Reason is free text all the same (health checks put job names
-into it), so of every key the first occurrence counts and Slurm's own fields come before Reason; a name that
-appears twice is skipped.
+"""Nodes and reservations, as ``scontrol -o show`` prints them: one line each, ``Key=Value`` separated by blanks. A
+node's Reason is free text (health checks put job names into it), so of every key the first occurrence counts, and
+Slurm's own fields come before Reason; a name that appears twice is skipped.
 """
 
 import re
@@ -30,14 +28,11 @@ _DRAIN = frozenset({"DRAIN", "DRAINED", "DRAINING"})
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """State of one node, for drain and undrain."""
-
     drained: bool
     reason: str
 
 
 def _reason(line: str) -> str:
-    """The reason without Slurm's `` [user@time]``."""
     found = _REASON.search(line)
     return found[1].strip() if found else fields.text(fields.record(line).get("Reason", ""))
 
@@ -48,7 +43,6 @@ def over(reason: str) -> str:
 
 
 def reason_in_force(reason: str) -> str:
-    """Empty where it says of itself that it is over."""
     return "" if _OVER.fullmatch(reason) else reason
 
 
@@ -83,7 +77,7 @@ def node_from_record(record: Mapping[str, str]) -> Node:
     memory_mib = int(fields.size_mib(record.get("RealMemory", ""), "RealMemory"))
     if "MemSpecLimit" in record:  # memory that the node keeps to itself
         memory_mib -= int(fields.size_mib(record["MemSpecLimit"], "MemSpecLimit"))
-    gpus = _gpus(record, "Gres") or ()
+    gpus, used = _gpus(record, "Gres") or (), _gpus(record, "GresUsed")
     return Node(
         name=record["NodeName"],
         available=base in _USABLE and flags <= _HARMLESS,
@@ -94,7 +88,7 @@ def node_from_record(record: Mapping[str, str]) -> Node:
         alloc_cpus=fields.number(record.get("CPUAlloc", "0"), "CPUAlloc"),
         alloc_memory_mib=int(fields.size_mib(record.get("AllocMem", "0"), "AllocMem")),
         gpus=gpus,
-        alloc_gpus=_gpus_used(record) if gpus else (),  # 26.05 says nothing of nodes that have none
+        alloc_gpus=(used and without_parts(used)) if gpus else (),  # 26.05 says nothing of nodes that have none
         cpus_per_core=max(1, fields.number(record.get("ThreadsPerCore", "1"), "ThreadsPerCore")),
         features=fields.names(record.get("ActiveFeatures", "")),
         reason=reason_in_force(record.get("Reason", "")),
@@ -111,17 +105,11 @@ def _gpus(record: Mapping[str, str], key: str) -> Gpus | None:
         return None
 
 
-def _gpus_used(record: Mapping[str, str]) -> Gpus | None:
-    used = _gpus(record, "GresUsed")
-    return None if used is None else without_parts(used)
-
-
 def _reservation(line: str) -> Reservation:
     return reservation_from_record(fields.record(line))
 
 
 def reservation_from_record(record: Mapping[str, str]) -> Reservation:
-    """As ``node_from_record``."""
     start_time = fields.time(record.get("StartTime", ""), "StartTime")
     end_time = fields.time(record.get("EndTime", ""), "EndTime")
     if start_time is None or end_time is None:
@@ -137,7 +125,6 @@ def reservation_from_record(record: Mapping[str, str]) -> Reservation:
 
 
 def read_nodes(text: str) -> tuple[list[Node], list[Skipped]]:
-    """All nodes of ``scontrol -o show node``."""
     return fields.together("node", [read_node(line) for line in node_lines(text)])
 
 
@@ -146,7 +133,6 @@ def node_lines(text: str) -> list[str]:
 
 
 def read_node(line: str) -> Reading[Node]:
-    """One node of ``read_nodes``."""
     return _read_line(line, "node", "NodeName", _node)
 
 

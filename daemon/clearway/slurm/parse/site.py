@@ -26,7 +26,6 @@ _MOST = 0xFFFF  # Slurm sorts by one number of 32 bits, of which the number of n
 
 
 def version(config: str) -> str:
-    """The version of slurmctld ("24.11.5"), of ``scontrol show config``; empty where it does not say."""
     return setting(config, "SLURM_VERSION")
 
 
@@ -36,7 +35,6 @@ def sorts_by_qos(config: str) -> bool:
 
 
 def preempts(config: str) -> bool:
-    """Whether Slurm preempts jobs by itself."""
     return setting(config, "PreemptType") not in ("", "preempt/none") and setting(config, "PreemptMode") not in _KEEPS
 
 
@@ -48,7 +46,6 @@ def preempted_partitions(partitions: str) -> dict[str, frozenset[str]]:
 
 
 def longest_grace_s(records: str) -> float:
-    """Of partitions or QoS: how long a job that is preempted may run on."""
     return max(map(float, _GRACE.findall(records)), default=0.0)
 
 
@@ -59,7 +56,6 @@ def preempted_qos(records: str) -> dict[str, frozenset[str]]:
 
 
 def read_tiers(partitions: str) -> dict[str, int]:
-    """Partition to tier, from ``scontrol --oneliner show partition``."""
     return {name: min(int(tier), _MOST) for name, tier in _TIER.findall(partitions)}
 
 
@@ -107,12 +103,9 @@ def read_power_saving(config: str) -> PowerSaving:
 
 
 def boot_s(raw_state: str, saving: PowerSaving) -> float | None:
-    """Seconds until an idle node that power saving has off could run a job, at most; None where it is no such node.
-
-    A node that is off is ``IDLE+POWERED_DOWN``; marked to go off, and going, ``POWER_DOWN`` and ``POWERING_DOWN``:
-    until SuspendTimeout is over no job gets it; booting, ``POWERING_UP``, with ``NOT_RESPONDING`` in 22.05 (measured).
-    With ``State=CLOUD`` it is shown while it is off only with ``PrivateData=cloud``; Slurm gives it to jobs all the
-    same.
+    """Seconds until an idle node that power saving has off could run a job, at most; None where it is no such node. Off
+    is ``IDLE+POWERED_DOWN``; marked to go off, and going, ``POWER_DOWN`` and ``POWERING_DOWN``: no job gets it until
+    SuspendTimeout is over; booting, ``POWERING_UP``, with ``NOT_RESPONDING`` in 22.05 (measured).
     """
     base, *flags = raw_state.split("+")
     of_power = _ASLEEP.intersection(flags)
@@ -137,10 +130,9 @@ _LINE = re.compile(
 
 
 def read_leaf_switches(shown: str) -> dict[str, str]:
-    """Node to leaf switch, from ``scontrol show topology`` of topology/tree, alike in 22.05 and 26.05.
-
-    Nodes of a wrong switch would be freed in vain, so a single line that is anything else makes all of it unreadable
-    (FieldError): other plugins (blocks), several topologies at once, a node under two leaf switches.
+    """Node to leaf switch, from ``scontrol show topology`` of topology/tree, alike in 22.05 and 26.05. Nodes of a wrong
+    switch would be freed in vain, so a single line that is anything else (blocks, several topologies at once, a node
+    under two leaf switches) makes all of it unreadable (FieldError).
     """
     switch_of: dict[str, str] = {}
     seen: set[str] = set()
@@ -205,7 +197,6 @@ def read_associations(text: str) -> list[Association]:
 
 
 def read_qos(text: str) -> dict[str, Qos]:
-    """The QoS of ``scontrol -o show assoc_mgr`` by name. Raises FieldError."""
     found = [_qos(line) for line in text.splitlines() if line.startswith("QOS=")]
     return {qos.name: qos for qos in found}
 
@@ -217,7 +208,6 @@ def read_qos_flags(text: str) -> dict[str, frozenset[str]]:
 
 
 def read_partitions(text: str) -> dict[str, Partition]:
-    """The partitions of ``scontrol -o show partition`` by name. Raises FieldError."""
     records = (fields.record(line) for line in text.splitlines() if line.startswith("PartitionName="))
     return {record["PartitionName"]: _partition(record) for record in records}
 

@@ -1,8 +1,4 @@
-"""Values of slurmrestd's JSON, and of pyslurm, which passes on the like: as squeue and scontrol print them. Pure.
-
-So one place decides what a job or a node is (``job_from_row``, ``node_from_record``), and the backends cannot come to
-differ. A value of another type raises FieldError.
-"""
+"""Values of slurmrestd's JSON, and of pyslurm, as squeue and scontrol print them: one place decides what a job is."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -23,7 +19,6 @@ def by(read: Read, keys: Mapping[str, str]) -> Table:
 
 
 def told(record: Record, table: Table) -> dict[str, str]:
-    """The record under Slurm's own names."""
     return {name: read(record, key) for name, (read, key) in table.items()}
 
 
@@ -46,7 +41,6 @@ class Unchanged:
         self._known: dict[tuple[object, ...], Job] = {}
 
     def reader(self, read: Callable[[Record], Job]) -> Callable[[Record], Job]:
-        """``read``, for the records of one answer."""
         before, self._known = self._known, {}
 
         def read_changed(record: Record) -> Job:
