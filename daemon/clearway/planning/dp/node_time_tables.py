@@ -14,7 +14,7 @@ from math import gcd
 from operator import attrgetter
 from typing import NamedTuple
 
-from clearway.planning.dp.suffix_tables import Cells, Step, SuffixTables
+from clearway.planning.dp.suffix_tables import Step, SuffixTables
 from clearway.planning.formulation.windows import NOTHING, Taken, Way, Window
 
 _BY_RANK = attrgetter("rank")
@@ -45,9 +45,6 @@ def items_of(window: Window) -> list[Item]:
 
 
 Goal = tuple[int, int, int]  # row and column of the first table, and the value there
-_Choice = tuple[int, int, int, int, Way]  # steps, nodes, tilted value; how far back in the table that follows; way
-_Station = tuple[Cells, int, int, Sequence[_Choice]]  # an item: that table, its rows and first column; its ways
-_State = tuple[int, int, int]  # rows, columns and tilted value left
 
 
 class NodeTimeTables:
@@ -56,7 +53,6 @@ class NodeTimeTables:
     def __init__(self, items: Sequence[Item], windows: Sequence[Window], forced: Taken = NOTHING) -> None:
         self._items, self._forced = items, forced
         nodes, steps = [item.nodes for item in items], [way.steps for item in items for way in item.ways]
-        self._nodes = {item.rank: item.nodes for item in items}
         self._base = 1 + len(items)  # value = lost work x base + preemptees
         node_unit, self._step_unit = gcd(*set(nodes)), gcd(*set(steps)) or 1
         last_step = max([window.last_step for window in windows])
@@ -64,8 +60,8 @@ class NodeTimeTables:
             last_step = min(last_step, sum([max([way.steps for way in item.ways]) for item in items]))
         self._last_row, self._node_unit = last_step // self._step_unit, node_unit
         columns = [-(-window.missing // node_unit) for window in windows]
-        self._steps = self._scaled(node_unit, max(columns))
-        self._tables = SuffixTables(self._steps, max(columns), min(columns), self._last_row + 1)
+        steps_of = self._scaled(max(columns))
+        self._tables = SuffixTables(steps_of, max(columns), min(columns), self._last_row + 1)
         self._goals: dict[int, Goal] = {}
         for window in windows:
             self._goals |= self._goals_of(window)
@@ -81,15 +77,17 @@ class NodeTimeTables:
         }
 
     def answers(self) -> dict[int, Taken]:
-        """The plan of every deadline that has one; to be called once."""
-        each = list(dict.fromkeys(self._goals.values()))
-        ways = _walk(self._items, self._steps, self._tables, each)
-        plans = {goal: self._plan(of_goal) for goal, of_goal in ways.items()}
+        """The plan of every deadline that has one."""
+        plans = {goal: self._plan(goal) for goal in set(self._goals.values())}
         return {step: plans[goal] for step, goal in self._goals.items()}
 
-    def _plan(self, ways: Sequence[Way]) -> Taken:
-        freed = sum([self._nodes[way.rank] for way in ways])
-        return Taken.of([*ways, *self._forced.ways], freed + self._forced.nodes)
+    def _plan(self, goal: Goal) -> Taken:
+        row, column, _ = goal
+        taken = [(self._items[index], number) for index, number in self._tables.plan(row, column)]
+        freed = sum([item.nodes for item, _ in taken])
+        return Taken.of(
+            [*[item.ways[number] for item, number in taken], *self._forced.ways], freed + self._forced.nodes
+        )
 
     def _goals_of(self, window: Window) -> dict[int, Goal]:
         """By deadline, the first row up to it with the least lost work: the one of least checkpoint time."""
@@ -103,9 +101,9 @@ class NodeTimeTables:
         rows = ((step, min(step // self._step_unit, self._last_row)) for step in window.deadlines)
         return {step: goal for step, row in rows if (goal := by_row[row]) is not None}
 
-    def _scaled(self, node_unit: int, columns: int) -> list[list[Step]]:
+    def _scaled(self, columns: int) -> list[list[Step]]:
         """The ways of each item in units of the common divisors."""
-        step_unit, base = self._step_unit, self._base
+        node_unit, step_unit, base = self._node_unit, self._step_unit, self._base
         new = tuple.__new__  # a named tuple's own constructor takes more than twice as long
         return [
             [
@@ -114,47 +112,3 @@ class NodeTimeTables:
             ]
             for item in self._items
         ]
-
-
-def _walk(
-    items: Sequence[Item], steps: Sequence[Sequence[Step]], tables: SuffixTables, goals: Sequence[Goal]
-) -> Mapping[Goal, list[Way]]:
-    """The ways of each goal's plan; ``steps[i][j]`` is way j of item i. Cost: O(N) look-ups for each plan.
-
-    A state after some items is (rows left, columns left, value left): what the next table promises for it. A way is
-    consistent when the table that follows promises exactly the rest. The first consistent way of each item is the one
-    that ties go to: no later item can change what is decided about a job before it.
-    """
-    all_rows, tilt = tables.rows, tables.tilt
-    states: list[_State] = [(row, column, value + tilt * row) for row, column, value in goals]
-    taken: list[list[Way]] = [[] for _ in goals]
-    for start, block in tables.blocks():
-        stations: list[_Station] = []
-        for index, after in enumerate(block, start):
-            choices = [
-                (late, nodes, value + tilt * late, nodes * all_rows + late, way)
-                for (late, nodes, value), way in zip(steps[index], items[index].ways, strict=True)
-            ]
-            stations.append((after, all_rows, tables.columns[index + 1].first, choices))
-        states = [_through(state, stations, ways) for state, ways in zip(states, taken, strict=True)]
-    return dict(zip(goals, taken, strict=True))
-
-
-def _through(state: _State, stations: Sequence[_Station], taken: list[Way]) -> _State:
-    """The state after taking, item by item, the first way that keeps the optimum, or else none.
-
-    No value of a table is negative, so a way that costs more than is left is never consistent.
-    """
-    rows, columns, value = state
-    for table, all_rows, first, choices in stations:
-        if columns <= 0:
-            break
-        place = (columns - first) * all_rows + rows
-        for late, nodes, cost, back, way in choices:
-            if cost <= value and late <= rows and table[place - back] == value - cost:
-                taken.append(way)
-                rows -= late
-                columns -= nodes
-                value -= cost
-                break
-    return rows, columns, value

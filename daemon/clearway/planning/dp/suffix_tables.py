@@ -16,27 +16,25 @@ the offset ends in the column before, at t - s + rows. So that nothing is gained
 ``tilt`` x t added, and a pick costs ``tilt`` x s more: what comes from a column before is too large by ``tilt`` x rows,
 which is more than INFINITY.
 
-Cost: O(N T K) per pick in time, as additions and minima of numpy over whole tables. In memory all N tables when they
-fit into ``KEEP_BYTES``, else about 2 sqrt(N): every sqrt(N)-th is kept, those between are computed again, block by
-block, on the way forward. Values are 32 or 64 bits wide as they need to be, and Python's unbounded integers (slow, but
-exact) when 64 bits are too few.
+Cost: O(N T K) per pick in time, as additions, comparisons and minima of numpy over whole tables. In memory two tables,
+and of every other a bit for each cell and pick: whether the pick is as good there as any that comes after it, or none.
+That is all that the way forward asks for. Values are 32 or 64 bits wide as they need to be, and Python's unbounded
+integers (slow, but exact) when 64 bits are too few.
 
 Source: Algorithm 1 of the CoSim paper (section III-C), turned round so that a walk from the first item on settles ties.
 """
 
 from collections.abc import Iterator, Sequence
-from math import isqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-KEEP_BYTES = 16 * 2**20
-MOST_BYTES = 2**30
+_MOST_BYTES = 2**29
 _SMALL = 1 << 28  # four times that fits into 32 bits
 
 Table = npt.NDArray[Any]  # one-dimensional: columns one after another
-Cells = Any  # likewise: whatever reads one of them the quickest
+_Pick = tuple[int, int, Table]  # its place among those of its item, how many cells it goes back, what it adds
 
 
 class TooMuchError(ValueError):
@@ -64,86 +62,71 @@ class SuffixTables:
     """Tables for ``items`` (picks of each) that free ``least`` .. ``needed`` nodes in 0 .. rows-1 steps."""
 
     def __init__(self, items: Sequence[Sequence[Step]], needed: int, least: int, rows: int) -> None:
-        self.rows = rows
+        self._items, self._rows = items, rows
         widest = [max([nodes for _, nodes, _ in steps]) for steps in items]
-        self.columns = _columns(widest, needed, least)
+        self._columns = _columns(widest, needed, least)
         every = [step for steps in items for step in steps]
         self.infinity = _beyond(items, [value for _, _, value in every])
-        self.tilt = self.infinity // rows + 1
-        self._dtype = _dtype(4 * (self.infinity + rows))
-        self._items = self._offsets(items, every)
-        cells = [rows * columns.width for columns in self.columns[:-1]]
-        most = max(*widest, needed - self.columns[0].high) + 2
-        self._block = self._block_size(cells, 2 * rows * most, needed)
-        self._zero: Table = np.empty((most, rows), self._dtype)
-        self._zero[:] = np.array([self.tilt * row for row in range(rows)], self._dtype)
-        self._zero = self._zero.reshape(-1)
+        self._tilt = self.infinity // rows + 1
+        dtype = _dtype(4 * (self.infinity + rows))
+        picks = self._picks(
+            np.array([value + self._tilt * late if late < rows else 0 for late, _, value in every], dtype)
+        )
+        cells = [rows * columns.width for columns in self._columns]
+        most, most_cells = max(*widest, needed - self._columns[0].high) + 2, max(cells)
+        bits = sum([len(some) * size for some, size in zip(picks, cells, strict=False)])
+        if dtype.itemsize * (2 * rows * most + 3 * most_cells) + bits // 8 > _MOST_BYTES:
+            told = f"{needed} nodes (units) within {rows} steps"
+            raise TooMuchError(f"{told} are too much to plan: use larger steps")
+        zero: Table = np.empty((most, rows), dtype)
+        zero[:] = np.array([self._tilt * row for row in range(rows)], dtype)
+        self._zero: Table = zero.reshape(-1)
         self._infinite: Table = self._zero + self.infinity
-        starts = range(0, len(items), self._block)
-        most_cells = max([sum(cells[start : start + self._block]) for start in starts])
-        self._memory: Table = np.empty(most_cells, dtype=self._dtype)  # of one block, used again for each
-        self._spare: Table = np.empty(max(cells), dtype=self._dtype)
-        last = np.empty(rows * self.columns[-1].width, dtype=self._dtype)
-        self._fill(len(items), last, last)
-        self._kept: dict[int, Table] = {len(items): last}
-        self._first_block: list[Table] = []
-        for start in reversed(starts):
-            self._first_block = self._compute(start)
-            if start:
-                self._kept[start] = self._first_block[0].copy()
+        tables = [np.empty(most_cells, dtype) for _ in range(2)]  # used in turn
+        self._spare: Table = np.empty(most_cells, dtype)
+        self._better = np.empty(most_cells, bool)
+        self._taken: list[list[tuple[int, memoryview]]] = [[] for _ in items]  # of each item, the last pick first
+        self._first: Table = tables[1]
+        for index in reversed(range(len(cells))):
+            new, after = tables[index % 2][: cells[index]], self._first
+            self._fill(index, new, after, picks[index] if index < len(items) else ())
+            self._first = new
 
-    def _offsets(self, items: Sequence[Sequence[Step]], every: Sequence[Step]) -> list[list[tuple[int, Table]]]:
-        """Of each item's picks that are in time: how many cells back, and what is added; ``every`` pick in a row."""
-        rows, tilt = self.rows, self.tilt
-        costs = np.array([value + tilt * late if late < rows else 0 for late, _, value in every], self._dtype)
-        scalars = iter([costs[place, ...] for place in range(len(every))])  # numpy adds arrays the quickest
-        back = [[(nodes * rows + late, next(scalars), late) for late, nodes, _ in steps] for steps in items]
-        return [[(cells, cost) for cells, cost, late in picks if late < rows] for picks in back]
+    def _picks(self, costs: Table) -> list[list[_Pick]]:
+        """Of each item those that are in time."""
+        scalars = iter([costs[place, ...] for place in range(len(costs))])  # numpy adds arrays the quickest
+        every = [
+            [(number, nodes * self._rows + late, next(scalars), late) for number, (late, nodes, _) in enumerate(steps)]
+            for steps in self._items
+        ]
+        return [[(number, back, cost) for number, back, cost, late in some if late < self._rows] for some in every]
 
     def values(self, needed: int) -> list[int]:
-        """The least value that frees so many nodes, for every row; to be read before ``blocks``."""
-        begin = (needed - self.columns[0].first) * self.rows
-        values: Table = self._first_block[0][begin : begin + self.rows] - self._zero[: self.rows]
+        """The least value that frees so many nodes, for every row."""
+        begin = (needed - self._columns[0].first) * self._rows
+        values: Table = self._first[begin : begin + self._rows] - self._zero[: self._rows]
         return list(values.tolist())
 
-    def blocks(self) -> Iterator[tuple[int, list[Cells]]]:
-        """For items start, start+1 ... the tables that follow each, f_{start+1} ...; once.
+    def plan(self, row: int, column: int) -> Iterator[tuple[int, int]]:
+        """The items and picks of the best plan for a row and column in which there is one; O(N) look-ups.
 
-        A block's tables hold until the next block is asked for.
+        Of each item the first pick with which a best plan goes on, as no later item can change what is decided here.
         """
-        for start in range(0, len(self._items), self._block):
-            tables = self._compute(start) if start else self._first_block
-            following = [*tables[1:], self._kept[min(start + self._block, len(self._items))]]
-            # a buffer reads one cell quicker; Python's own integers have none
-            yield start, following if self._dtype.hasobject else [table.data for table in following]
+        for index, taken in enumerate(self._taken):
+            if column <= 0:
+                break
+            place = (column - self._columns[index].low) * self._rows + row
+            for number, bits in taken:
+                if bits[place >> 3] >> (place & 7) & 1:
+                    yield index, number
+                    late, nodes, _ = self._items[index][number]
+                    row -= late
+                    column -= nodes
+                    break
 
-    def _block_size(self, cells: Sequence[int], besides: int, needed: int) -> int:
-        """How many tables are in memory together, with ``besides`` cells: all, or about their number's square root."""
-        count, size = len(cells), self._dtype.itemsize
-        block = count if size * sum(cells) <= KEEP_BYTES else isqrt(count - 1) + 1
-        if size * (besides + min(sum(cells), max(cells) * (2 * block + 1))) > MOST_BYTES:
-            told = f"{needed} nodes (units) within {self.rows} steps"
-            raise TooMuchError(f"{told} are too much to plan: use larger steps")
-        return block
-
-    def _compute(self, start: int) -> list[Table]:
-        """Tables f_start, f_{start+1} ... up to the end of the block."""
-        end = min(start + self._block, len(self._items))
-        tables: list[Table] = []
-        after, used = self._kept[end], 0
-        for index in reversed(range(start, end)):
-            cells = self.rows * self.columns[index].width
-            table = self._memory[used : used + cells]
-            used += cells
-            self._fill(index, table, after)
-            tables.append(table)
-            after = table
-        tables.reverse()
-        return tables
-
-    def _fill(self, index: int, new: Table, after: Table) -> None:
+    def _fill(self, index: int, new: Table, after: Table, picks: Sequence[_Pick]) -> None:
         """Table f_i from f_{i+1}; f_N from nothing."""
-        rows, (first, width, low, high) = self.rows, self.columns[index]
+        rows, (first, width, low, high) = self._rows, self._columns[index]
         known = max(low - first, 0) * rows  # nothing is missing; or only what comes from a column before reaches it
         if known:
             new[:known] = self._zero[:known] if first < 1 else self._infinite[:known]
@@ -154,10 +137,12 @@ class SuffixTables:
         size = end - known
         if not size:
             return
-        stays = (low - self.columns[index + 1].first) * rows
+        stays = (low - self._columns[index + 1].first) * rows
         computed, more, source = new[known:end], self._spare[:size], after[stays : stays + size]
-        for back, cost in self._items[index]:
+        for number, back, cost in reversed(picks):
             np.add(after[stays - back : stays - back + size], cost, out=more)
+            better = np.packbits(np.less_equal(more, source, out=self._better[:size]), bitorder="little")
+            self._taken[index].insert(0, (number, better.data))  # a buffer reads one byte quicker
             np.minimum(source, more, out=computed)
             source = computed
         if source is not computed:
