@@ -16,6 +16,7 @@ Source: the CoSim paper, Algorithm 1, with exact ties and ends added.
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import groupby
 from math import ceil, gcd
 from operator import attrgetter
@@ -137,28 +138,33 @@ class _LastDeadline:
         first = next(able)
         return _Chosen(self, taken, max(soonest, first.first_step), first), solved
 
+    def _losing(self, lost: int, place: int, last_step: int) -> _Chosen | None:
+        """The best plan of a deadline in this window if it loses no more; then no job of it alone loses more."""
+        window, base = self.windows[place], self.contest.losses.base
+        ways = {rank: tuple([way for way in some if way.lost // base <= lost]) for rank, some in window.ways.items()}
+        found, _ = self._within(replace(window, last_step=last_step, ways=ways))
+        return found if found is not None and found.lost == lost else None
+
     def _sooner(self, best: _Chosen) -> _Chosen:
         """Of plans that lose no more, the one whose returns and wait are the least; it counts on fewer jobs to end.
 
         The first window in which no more is lost is found by bisection, as no later one loses more. Up to the beginning
         of a window checkpoints keep nobody waiting.
         """
-        plain = _LastDeadline(self.problem, 0)
+        plain, lost = _LastDeadline(self.problem, 0), best.lost
 
-        def loses_no_more(place: int) -> bool:
-            found, _ = self._within(self.windows[place])
-            return found is not None and found.lost == best.lost
+        @cache
+        def within(place: int) -> _Chosen | None:
+            return self._losing(lost, place, self.windows[place].last_step)
 
         last = self.windows.index(best.window)
-        first_place = bisect_left(range(last), x=True, key=loses_no_more)
+        first_place = bisect_left(range(last), x=True, key=lambda place: within(place) is not None)
         for place in range(first_place, min(last + 1, first_place + _WINDOWS)):
-            first = self.windows[place].first_step
-            if self.waiting_nodes * first * self.problem.step_s >= best.waits(self.waiting_nodes):
+            first, found = self.windows[place].first_step, within(place)
+            if found is None or self.waiting_nodes * first * self.problem.step_s >= best.waits(self.waiting_nodes):
                 break
-            for by, its in ((self, self.windows[place]), (plain, replace(plain.windows[place], last_step=first))):
-                found, _ = by._within(its)  # noqa: SLF001 - another of its kind
-                if found is not None and found.lost == best.lost:
-                    best = min(best, found, key=lambda each: each.waits(self.waiting_nodes))
+            at_first = plain._losing(lost, place, first) if found.taken.steps < first else None
+            best = min(best, found, at_first or found, key=lambda each: each.waits(self.waiting_nodes))
         return best
 
 
