@@ -1,14 +1,14 @@
 """The eviction problem, solved exactly: whole nodes by the CoSim paper's dynamic program, all else by one program.
 
 Model: single jobs, of each of which at most one way is taken. A way frees the job's nodes, takes s steps on the shared
-file system (checkpoints are written one after another) and loses work. See ``suffix_tables`` for the recurrence and
-``node_time_tables`` for the answer to every deadline and for ties. Where jobs share nodes, parts of nodes are asked
-for, or checkpoints share the file system, it is the program of ``joint.program`` that decides.
+file system (checkpoints are written one after another) and loses work. See ``node_time_tables`` for the recurrence, the
+answer to every deadline, and ties. Where jobs share nodes, parts of nodes are asked for, or checkpoints share the file
+system, it is the program of ``joint.program`` that decides.
 
-Cost: O(N T K) per way in time; memory as ``suffix_tables`` says. Where that is much, ``bounds.core`` first proves which
-jobs are not in doubt, and N, T and K become those of the few that are. Tables over all jobs take one pass for each
-window, but windows in which only the number of missing nodes differs, because other jobs end by themselves, share one.
-One deadline alone takes a small part of the time of a curve.
+Cost: that of ``node_time_tables``. Where it is much, ``bounds.core`` first proves which jobs are not in doubt, and the
+tables hold the few that are. Tables over all jobs take one pass for each window, but windows in which only the number
+of missing nodes differs, because other jobs end by themselves, share one. One deadline alone takes a small part of the
+time of a curve.
 
 Source: the CoSim paper, Algorithm 1, with exact ties and ends added.
 """
@@ -26,8 +26,7 @@ from clearway.model.plan import Curve, CurvePoint
 from clearway.model.problem import EvictionProblem, Option
 from clearway.planning.base import PlainPlanner, Seconds, unlimited
 from clearway.planning.bounds.core import Solved, solve_by_core
-from clearway.planning.dp.node_time_tables import NodeTimeTables, items_of
-from clearway.planning.dp.suffix_tables import TooMuchError
+from clearway.planning.dp.node_time_tables import NodeTimeTables, TooMuchError, items_of
 from clearway.planning.formulation.shared_bandwidth import after_others, as_asked, plan_rank, shares, with_options
 from clearway.planning.formulation.windows import NOTHING, Contest, Taken, Window
 from clearway.planning.joint.one import OneRequest
@@ -188,38 +187,24 @@ def _no_worse(curve: Curve, problem: EvictionProblem) -> Curve:
 
 
 def _solved(contest: Contest, windows: Sequence[Window]) -> Solved:
-    """The best for each deadline (in steps) where enough nodes can be freed, and how far it is proven."""
-    same = groupby(windows, key=attrgetter("ways", "demands"))  # however many nodes are missing
-    passes = [list(each) for _, each in same]
-    solved = _by_bounds(contest, windows, len(passes))
-    if solved is not None:
-        return solved
-    answers: dict[int, Taken] = {}
-    for some in passes:
-        answers |= _by_tables(some)
-    return Solved(answers)
+    """The best for each deadline (in steps) where enough nodes can be freed, and how far it is proven.
 
-
-def _by_bounds(contest: Contest, windows: Sequence[Window], passes: int) -> Solved | None:
-    """The answers by bounds; None where tables over all jobs are quicker."""
+    By bounds, unless tables over all jobs are quicker; one pass for windows that differ in the missing nodes alone.
+    """
     missing = [window for window in windows if window.missing]
     sizes = {nodes for window in missing for nodes in window.demands.values()}
     if not sizes:
-        return None
+        return Solved()
+    passes = [list(same) for _, same in groupby(missing, key=attrgetter("ways", "demands"))]
     most = max(window.missing for window in missing) // gcd(*sizes) + 1
-    cells = passes * len(contest.candidates) * (missing[-1].last_step + 1) * most
-    return None if cells < CORE_CELLS else solve_by_core(missing)
+    cells = len(passes) * len(contest.candidates) * (missing[-1].last_step + 1) * most
+    solved = None if cells < CORE_CELLS else solve_by_core(missing)
+    return solved or Solved({step: plan for some in passes for step, plan in _by_tables(some).items()})
 
 
 def _by_tables(windows: Sequence[Window]) -> dict[int, Taken]:
-    """By deadline, of windows that differ in the number of missing nodes alone."""
-    missing = [window for window in windows if window.missing]
-    whole = windows[0]  # of all, it misses the most nodes
-    if len(windows) > 1:  # ways that take longer than the last that misses any has time are left out
-        whole = replace(whole, last_step=(missing or windows)[-1].last_step)
-    items = items_of(whole)
+    """By deadline, of windows that differ in the number of missing nodes alone: the first misses the most."""
+    items = items_of(replace(windows[0], last_step=windows[-1].last_step))
     reach = sum([item.nodes for item in items])
-    solvable = [window for window in missing if window.missing <= reach]
-    if not solvable:
-        return {}
-    return NodeTimeTables(items, solvable).answers()
+    solvable = [window for window in windows if window.missing <= reach]
+    return NodeTimeTables(items, solvable).answers() if solvable else {}
