@@ -92,9 +92,7 @@ class _Chosen(NamedTuple):
 
     @property
     def point(self) -> CurvePoint:
-        at = replace(self.window, first_step=self.done, last_step=self.done)
-        (point,) = self.by.contest.points([at], lambda _: {self.done: self.taken}.get)
-        return point
+        return self.by.contest.point(self.window, self.done, self.taken)
 
 
 class _LastDeadline:

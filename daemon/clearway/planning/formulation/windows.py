@@ -117,10 +117,10 @@ class Contest:
         found = []
         for window in windows:
             plan = plans(window) if window.missing else lambda _: NOTHING
-            found += [self._point(window, step, plan(step)) for step in window.deadlines]
+            found += [self.point(window, step, plan(step)) for step in window.deadlines]
         return tuple(found)
 
-    def _point(self, window: Window, step: int, taken: Taken | None) -> CurvePoint:
+    def point(self, window: Window, step: int, taken: Taken | None) -> CurvePoint:
         """The curve's point for a deadline; its actions are listed by job_id."""
         step_s = self.problem.step_s
         if taken is None:
@@ -130,7 +130,7 @@ class Contest:
         return CurvePoint(
             step * step_s,
             feasible=True,
-            lost_work_node_s=self.losses.lost_node_s(taken.lost),
+            lost_work_node_s=self.losses.node_s(taken.lost // self.losses.base),
             checkpoint_s=taken.steps * step_s,
             nodes_freed=self._supply.nodes(taken.nodes + window.freed),
             actions=actions,
@@ -187,15 +187,11 @@ class Contest:
 def _undominated(ways: Sequence[Way]) -> tuple[Way, ...]:
     if len(ways) < 2:
         return tuple(ways)
-    quickest, *later = sorted(ways)
-    kept, least = [quickest], quickest[1]
-    for way in later:
-        if way[1] < least:
+    kept: list[Way] = []
+    for way in sorted(ways):  # the quickest first
+        if not kept or way[1] < kept[-1][1]:
             kept.append(way)
-            least = way[1]
-    if len(kept) > 1:
-        kept.sort(key=_BY_ORDER)
-    return tuple(kept)
+    return tuple(sorted(kept, key=_BY_ORDER))
 
 
 def _whole_nodes(candidates: Sequence[Candidate]) -> Demands:
