@@ -66,10 +66,8 @@ class EvictionDP(PlainPlanner):
         found = OneRequest.of(problem).decided(self.name, seconds_left, waiting_nodes)
         return _no_worse(found, problem.within(problem.max_delay_s))
 
-    def soonest_s(self, problem: EvictionProblem, seconds_left: Seconds = unlimited) -> int | None:
-        if is_program(problem):
-            return OneRequest.of(problem).soonest_s(seconds_left)
-        return super().soonest_s(problem, seconds_left)
+    def soonest_s(self, problem: EvictionProblem) -> int | None:
+        return OneRequest.of(problem).soonest_s(unlimited) if is_program(problem) else super().soonest_s(problem)
 
 
 class _Chosen(NamedTuple):
@@ -135,8 +133,8 @@ class _LastDeadline:
         first = next(able)
         return _Chosen(self, taken, max(soonest, first.first_step), first), solved
 
-    def _losing(self, lost: int, place: int, last_step: int) -> _Chosen | None:
-        """The best plan of a deadline in this window if it loses no more; then no job of it alone loses more."""
+    def _losing_at_most(self, lost: int, place: int, last_step: int) -> _Chosen | None:
+        """The best plan of a deadline in this window if it loses no more: then none of its jobs alone loses more."""
         window, base = self.windows[place], self.contest.losses.base
         ways = {rank: tuple([way for way in some if way.lost // base <= lost]) for rank, some in window.ways.items()}
         found, _ = self._within(replace(window, last_step=last_step, ways=ways))
@@ -152,7 +150,7 @@ class _LastDeadline:
 
         @cache
         def within(place: int) -> _Chosen | None:
-            return self._losing(lost, place, self.windows[place].last_step)
+            return self._losing_at_most(lost, place, self.windows[place].last_step)
 
         last = self.windows.index(best.window)
         first_place = bisect_left(range(last), x=True, key=lambda place: within(place) is not None)
@@ -160,7 +158,7 @@ class _LastDeadline:
             first, found = self.windows[place].first_step, within(place)
             if found is None or self.waiting_nodes * first * self.problem.step_s >= best.waits(self.waiting_nodes):
                 break
-            at_first = plain._losing(lost, place, first) if found.taken.steps < first else None
+            at_first = plain._losing_at_most(lost, place, first) if found.taken.steps < first else None
             best = min(best, found, at_first or found, key=lambda each: each.waits(self.waiting_nodes))
         return best
 

@@ -26,7 +26,7 @@ class LostUnits:
     """Turns lost work into whole units and back; with the return of options into one whole number each."""
 
     decimals: int
-    base: int = 1  # 1: no option has a return
+    base: int = 1  # 1: no return is counted
     coarse: int = 1  # node-seconds of return that count as one
 
     def units(self, lost_work_node_s: float) -> int:
@@ -42,11 +42,6 @@ class LostUnits:
             return lost
         more = [(option.return_node_s + self.coarse // 2) // self.coarse for option in options]
         return [units * self.base + extra for units, extra in zip(lost, more, strict=True)]
-
-    @property
-    def returns(self) -> bool:
-        """Whether any option has a return, counted or too small to be."""
-        return self.base > 1 or self.coarse > 1
 
 
 def fitting_units(lost_work_node_s: Sequence[float]) -> LostUnits:

@@ -15,6 +15,7 @@ enough only with every one of them.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, methodcaller
 from typing import NamedTuple
 
 from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
@@ -123,12 +124,9 @@ _Resource = tuple[Callable[[Amounts], int], int]  # how much of it an amount is,
 
 
 def _resources(per_node: Amounts) -> list[_Resource]:
-    found: list[_Resource] = [
-        (lambda amounts: amounts.cores, per_node.cores),
-        (lambda amounts: amounts.memory_mib, per_node.memory_mib),
-    ]
-    found += [(lambda amounts, name=name: amounts.gpus_of(name), count) for name, count in per_node.gpus]  # type: ignore[misc]
-    return [(of, needed) for of, needed in found if needed]
+    asked: list[_Resource] = [(attrgetter("cores"), per_node.cores), (attrgetter("memory_mib"), per_node.memory_mib)]
+    asked += [(methodcaller("gpus_of", name), count) for name, count in per_node.gpus]
+    return [(of, needed) for of, needed in asked if needed]
 
 
 def _resources_of(node: NodeResources, of_nodes: Sequence[_Resource]) -> Sequence[_Resource]:

@@ -15,7 +15,7 @@ Of a job's options B goes when A loses no more and takes no longer, and is bette
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 from operator import attrgetter, itemgetter
@@ -107,8 +107,7 @@ class Contest:
         starts = {way.ready_step for ways in self.ways for way in ways if way.ready_step <= last_step}
         for first, following in pairwise([*sorted(starts | {0}), last_step + 1]):
             if following > first_step:
-                window = self._window(first, following - 1)
-                yield window if first >= first_step else replace(window, first_step=first_step)
+                yield self._window(max(first, first_step), following - 1)
 
     def points(
         self, windows: Iterable[Window], plans: Callable[[Window], Callable[[int], Taken | None]]
@@ -134,7 +133,7 @@ class Contest:
             checkpoint_s=taken.steps * step_s,
             nodes_freed=self._supply.nodes(taken.nodes + window.freed),
             actions=actions,
-            return_node_s=sum([planned.return_node_s for planned in actions]) if self.losses.returns else 0,
+            return_node_s=sum([planned.return_node_s for planned in actions]),
         )
 
     def _plan(self, way: Way) -> PlannedAction:
