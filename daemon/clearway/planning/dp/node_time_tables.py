@@ -25,8 +25,8 @@ which is more than INFINITY.
 
 Cost: O(N T K) per way in time, as additions, comparisons and minima of numpy over whole tables. In memory two tables,
 and of all others a bit for each cell and way: whether the way is as good there as any that comes after it, or none.
-That is all that the plans are read from. Values are 32 or 64 bits wide as they need to be, and Python's unbounded
-integers (slow, but exact) when 64 bits are too few.
+That is all that the plans are read from. Values are as wide as they need to be, and Python's unbounded integers
+(slow, but exact) when 64 bits are too few.
 
 Source: Algorithm 1 of the CoSim paper (section III-C), turned round so that a walk from the first item on settles ties.
 """
@@ -130,7 +130,7 @@ class NodeTimeTables:
                 break
             place = (column - columns.low) * self._rows + row
             for way, late, bits in taken:
-                if bits[place >> 3] >> (place & 7) & 1:
+                if bits[place >> 3] & 128 >> (place & 7):
                     ways.append(way)
                     freed += item.nodes
                     row, column = row - late, column - nodes
@@ -155,7 +155,7 @@ class NodeTimeTables:
 
     def _compute(self, needed: int) -> None:
         """All tables, of which the first stays, and which ways are taken in them."""
-        rows, dtype = self._rows, _dtype(4 * (self._infinity + self._rows))
+        rows, dtype = self._rows, np.min_scalar_type(-4 * (self._infinity + self._rows))
         cells = [rows * each.width for each in self._columns]
         beyond, most = max(*self._nodes, needed - self._columns[0].high) + 2, max(cells)
         bits = sum([len(item.ways) * size for item, size in zip(self._items, cells, strict=False)])
@@ -164,7 +164,6 @@ class NodeTimeTables:
         self._zero: _Table = np.tile(np.array([self._tilt * row for row in range(rows)], dtype), beyond)
         self._infinite: _Table = self._zero + self._infinity
         self._spare: _Table = np.empty(most, dtype)
-        self._better = np.empty(most, bool)
         in_turn: list[_Table] = [np.empty(most, dtype) for _ in range(2)]
         self._first = in_turn[0]
         for index, size in reversed(list(enumerate(cells))):
@@ -182,13 +181,13 @@ class NodeTimeTables:
             return new
         stays = (low - self._columns[index + 1].first) * rows
         computed, more, source = new[known:end], self._spare[:size], after[stays : stays + size]
+        taken = self._taken[index]
         for way in reversed(self._items[index].ways):
             late = way.steps // self._step_unit
             if late < rows:
                 back, cost = stays - self._nodes[index] * rows - late, way.lost * self._base + 1 + self._tilt * late
                 np.add(after[back : back + size], cost, out=more)
-                better = np.packbits(np.less_equal(more, source, out=self._better[:size]), bitorder="little")
-                self._taken[index].insert(0, (way, late, better.data))  # a buffer reads one byte quicker
+                taken.insert(0, (way, late, np.packbits(more <= source).data))  # a buffer reads one byte quicker
                 np.minimum(source, more, out=computed)
                 source = computed
         if source is not computed:
@@ -210,10 +209,3 @@ def _columns(widest: Sequence[int], needed: int, least: int) -> list[_Columns]:
             first = max(1, low) - widest[index] - 1
             low, last = max(0, low - widest[index]), reached
     return found
-
-
-def _dtype(largest: int) -> np.dtype[Any]:
-    for width in (np.int32, np.int64):
-        if largest <= np.iinfo(width).max:
-            return np.dtype(width)
-    return np.dtype(object)

@@ -126,6 +126,7 @@ class Contest:
             return CurvePoint(max_delay_s=step * step_s, feasible=False)
         gone = sorted([*taken.ways, *window.ended], key=_BY_RANK)
         actions = tuple([self._planned.get(way[5]) or self._plan(way) for way in gone])
+        returns = self.losses.base > 1 or self.losses.coarse > 1  # of any option, counted or too small to be
         return CurvePoint(
             step * step_s,
             feasible=True,
@@ -133,7 +134,7 @@ class Contest:
             checkpoint_s=taken.steps * step_s,
             nodes_freed=self._supply.nodes(taken.nodes + window.freed),
             actions=actions,
-            return_node_s=sum([planned.return_node_s for planned in actions]),
+            return_node_s=sum([planned.return_node_s for planned in actions]) if returns else 0,
         )
 
     def _plan(self, way: Way) -> PlannedAction:
