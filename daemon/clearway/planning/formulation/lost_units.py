@@ -12,7 +12,7 @@ in tens, hundreds ... of node-seconds; lost work never is.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from clearway.model.problem import Option
@@ -23,9 +23,11 @@ _ROOM = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class LostUnits:
-    """Turns lost work into whole units and back."""
+    """Turns lost work into whole units and back; with the return of options into one whole number each."""
 
     decimals: int
+    base: int = 1  # 1: no return is counted
+    coarse: int = 1  # node-seconds of return that count as one
 
     def units(self, lost_work_node_s: float) -> int:
         return round(Decimal(str(lost_work_node_s)).scaleb(self.decimals)) if self.decimals else round(lost_work_node_s)
@@ -33,6 +35,13 @@ class LostUnits:
     def node_s(self, units: int) -> float:
         """Node-seconds; whole numbers stay integers when every number of the problem is whole."""
         return units / 10**self.decimals if self.decimals else units
+
+    def of(self, options: Sequence[Option]) -> list[int]:
+        lost = [self.units(option.lost_work_node_s) for option in options]
+        if self.base == 1:
+            return lost
+        more = [(option.return_node_s + self.coarse // 2) // self.coarse for option in options]
+        return [units * self.base + extra for units, extra in zip(lost, more, strict=True)]
 
 
 def fitting_units(lost_work_node_s: Sequence[float]) -> LostUnits:
@@ -50,32 +59,7 @@ def fitting_units(lost_work_node_s: Sequence[float]) -> LostUnits:
     return LostUnits(decimals)
 
 
-@dataclass(frozen=True, slots=True)
-class Losses:
-    """Turns the lost work and the return of options into one whole number each, and sums of them back."""
-
-    lost: LostUnits
-    base: int  # 1: no option has a return
-    coarse: int  # node-seconds of return that count as one
-
-    def of(self, options: Sequence[Option]) -> list[int]:
-        lost = [self.lost.units(option.lost_work_node_s) for option in options]
-        if self.base == 1:
-            return lost
-        more = [(option.return_node_s + self.coarse // 2) // self.coarse for option in options]
-        return [units * self.base + extra for units, extra in zip(lost, more, strict=True)]
-
-    @property
-    def returns(self) -> bool:
-        """Whether any option has a return, counted or too small to be."""
-        return self.base > 1 or self.coarse > 1
-
-    def lost_node_s(self, loss: int) -> float:
-        """Node-seconds of lost work in a sum."""
-        return self.lost.node_s(loss // self.base)
-
-
-def fitting_losses(candidates: Sequence[Sequence[Option]]) -> Losses:
+def fitting_losses(candidates: Sequence[Sequence[Option]]) -> LostUnits:
     """For problems with these options of each candidate, of which at most one is taken."""
     options = [option for each in candidates for option in each]
     lost = fitting_units([option.lost_work_node_s for option in options])
@@ -83,11 +67,11 @@ def fitting_losses(candidates: Sequence[Sequence[Option]]) -> Losses:
         raise ValueError("coming back must cost a number of node-seconds >= 0")
     most = [max([option.return_node_s for option in each], default=0) for each in candidates]
     if not any(most):
-        return Losses(lost, 1, 1)
+        return lost
     worst = 1 + sum(max([lost.units(option.lost_work_node_s) for option in each], default=0) for each in candidates)
     coarse = 1
     while True:
         base = 1 + sum((each + coarse // 2) // coarse for each in most)
         if base == 1 or worst * base * (len(candidates) + 1) * 2 <= _ROOM:
-            return Losses(lost, base, coarse)
+            return replace(lost, base=base, coarse=coarse)
         coarse *= 10
