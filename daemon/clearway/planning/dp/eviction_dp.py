@@ -18,16 +18,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
-from math import ceil, gcd
+from math import gcd
 from operator import attrgetter
 from typing import NamedTuple
 
 from clearway.model.plan import Curve, CurvePoint
-from clearway.model.problem import EvictionProblem, Option
+from clearway.model.problem import EvictionProblem
 from clearway.planning.base import PlainPlanner, Seconds, unlimited
 from clearway.planning.bounds.core import Solved, solve_by_core
 from clearway.planning.dp.node_time_tables import NodeTimeTables, TooMuchError, items_of
-from clearway.planning.formulation.shared_bandwidth import after_others, as_asked, plan_rank, shares, with_options
+from clearway.planning.formulation.shared_bandwidth import after_others, as_asked, plan_rank, shares
 from clearway.planning.formulation.windows import NOTHING, Contest, Taken, Window
 from clearway.planning.joint.one import OneRequest
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE
@@ -96,17 +96,12 @@ class _Chosen(NamedTuple):
 class _LastDeadline:
     """The longest deadline of a serial problem on whole nodes, and what is carried out within it.
 
-    So that one solution tells which of the plans that lose the least is carried out, each second of a checkpoint counts
-    for its job as what coming back costs, ``waiting_nodes`` node-seconds of it.
+    So that one solution tells which of the plans that lose the least is carried out, its checkpoints are weighed.
     """
 
     def __init__(self, problem: EvictionProblem, waiting_nodes: int) -> None:
-        def weighed(option: Option) -> Option:
-            waits_s = ceil(option.checkpoint_s / problem.step_s) * problem.step_s
-            return replace(option, return_node_s=option.return_node_s + waiting_nodes * waits_s) if waits_s else option
-
         self.problem, self.waiting_nodes = problem, waiting_nodes
-        self.contest = Contest(with_options(problem, weighed) if waiting_nodes else problem)
+        self.contest = Contest(problem, waiting_nodes)
         self.windows = list(self.contest.windows())
 
     def chosen(self) -> tuple[CurvePoint, Solved]:

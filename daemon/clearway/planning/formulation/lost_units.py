@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from clearway.model.problem import Option
-
 _MOST_DECIMALS = 9
 _ROOM = 1 << 62
 
@@ -36,13 +34,6 @@ class LostUnits:
         """Node-seconds; whole numbers stay integers when every number of the problem is whole."""
         return units / 10**self.decimals if self.decimals else units
 
-    def of(self, options: Sequence[Option]) -> list[int]:
-        lost = [self.units(option.lost_work_node_s) for option in options]
-        if self.base == 1:
-            return lost
-        more = [(option.return_node_s + self.coarse // 2) // self.coarse for option in options]
-        return [units * self.base + extra for units, extra in zip(lost, more, strict=True)]
-
 
 def fitting_units(lost_work_node_s: Sequence[float]) -> LostUnits:
     """The coarsest unit in which all these numbers are whole, or the finest that is still safe."""
@@ -59,19 +50,22 @@ def fitting_units(lost_work_node_s: Sequence[float]) -> LostUnits:
     return LostUnits(decimals)
 
 
-def fitting_losses(candidates: Sequence[Sequence[Option]]) -> LostUnits:
-    """For problems with these options of each candidate, of which at most one is taken."""
-    options = [option for each in candidates for option in each]
-    lost = fitting_units([option.lost_work_node_s for option in options])
-    if min([option.return_node_s for option in options], default=0) < 0:
+def in_units(candidates: Sequence[Sequence[tuple[float, int]]]) -> tuple[LostUnits, list[int]]:
+    """The unit for lost work and return of all options, at most one of each candidate taken; and every option in it."""
+    lost = fitting_units([lost_node_s for each in candidates for lost_node_s, _ in each])
+    if min([back for each in candidates for _, back in each], default=0) < 0:
         raise ValueError("coming back must cost a number of node-seconds >= 0")
-    most = [max([option.return_node_s for option in each], default=0) for each in candidates]
-    if not any(most):
-        return lost
-    worst = 1 + sum(max([lost.units(option.lost_work_node_s) for option in each], default=0) for each in candidates)
-    coarse = 1
+    units = [[lost.units(lost_node_s) for lost_node_s, _ in each] for each in candidates]
+    most = [max([back for _, back in each], default=0) for each in candidates]
+    worst, coarse = 1 + sum([max(each, default=0) for each in units]), 1
     while True:
-        base = 1 + sum((each + coarse // 2) // coarse for each in most)
+        half = coarse // 2
+        base = 1 + sum([(each + half) // coarse for each in most])
         if base == 1 or worst * base * (len(candidates) + 1) * 2 <= _ROOM:
-            return replace(lost, base=base, coarse=coarse)
+            break
         coarse *= 10
+    both = zip(units, candidates, strict=True)
+    numbers = [
+        unit * base + (back + half) // coarse for some, each in both for unit, (_, back) in zip(some, each, strict=True)
+    ]
+    return replace(lost, base=base, coarse=coarse), numbers

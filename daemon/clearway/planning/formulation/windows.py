@@ -17,13 +17,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf
+from math import ceil, inf
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, Self
 
 from clearway.model.plan import CurvePoint, PlannedAction
-from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem
-from clearway.planning.formulation.lost_units import fitting_losses
+from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem, Option
+from clearway.planning.formulation.lost_units import in_units
 from clearway.planning.formulation.partial_nodes import Demand, Demands, Supply, changed, supply_of
 from clearway.planning.formulation.shared_bandwidth import planned_action
 
@@ -79,9 +79,12 @@ _BY_ORDER = itemgetter(2, 1, 0)  # an order, lost work, steps
 
 
 class Contest:
-    """An eviction problem made ready: jobs ranked by job_id (as text), options in steps, node classes."""
+    """An eviction problem made ready: jobs ranked by job_id (as text), options in steps, node classes.
 
-    def __init__(self, problem: EvictionProblem) -> None:
+    Each second of a checkpoint counts for its job as what coming back costs, ``waiting_nodes`` node-seconds of it.
+    """
+
+    def __init__(self, problem: EvictionProblem, waiting_nodes: int = 0) -> None:
         if problem.step_s <= 0 or problem.max_delay_s < 0:
             raise ValueError("an eviction problem needs step_s > 0 and max_delay_s >= 0")
         self.problem = problem
@@ -89,13 +92,21 @@ class Contest:
         if len({candidate.job_id for candidate in self.candidates}) < len(self.candidates):
             raise ValueError("an eviction problem names each job_id once")
         self._options = [option for candidate in self.candidates for option in candidate.options]
-        self.losses = fitting_losses([candidate.options for candidate in self.candidates])
+        step_node_s = waiting_nodes * problem.step_s
+
+        def costs(option: Option) -> tuple[float, int]:
+            back = option.return_node_s
+            if step_node_s and option.checkpoint_s:
+                back += step_node_s * ceil(option.checkpoint_s / problem.step_s)
+            return option.lost_work_node_s, back
+
+        self.losses, lost = in_units([[costs(option) for option in each.options] for each in self.candidates])
         self._planned: dict[int, PlannedAction] = {}
         self.ways: list[list[Way]] = []  # by rank
         # what does not change from window to window is done once
         self._sometimes: dict[int, list[Way]] = {}  # of jobs with a way that is not there for every deadline
         self._always: dict[int, tuple[Way, ...]] = {}  # of the others, as a window holds them
-        self._find_ways(self.losses.of(self._options))
+        self._find_ways(lost)
         self._supply = (
             Supply(problem.nodes_needed, 1, _whole_nodes(self.candidates))
             if problem.needs is None
