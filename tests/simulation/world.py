@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -141,7 +142,9 @@ class World:
 
     def tick(self, seconds: float = 0.5) -> CycleReport:
         self.clock.advance(seconds)
-        return self.loop.cycle()
+        report = self.loop.cycle()
+        self.loop.look_ahead(math.inf)
+        return report
 
     def run_until(self, done: Callable[[], bool], limit_s: float = 600.0, every_s: float = 0.5) -> None:
         """Cycle until ``done``; fails after ``limit_s`` of the cluster's time."""

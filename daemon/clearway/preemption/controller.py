@@ -4,7 +4,7 @@ One cycle: who waits without a plan, what each and all of them can have (``batch
 anything is done (store), and the first of them are begun (begin). What is not begun is carried on first in the next.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -26,7 +26,7 @@ from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.report import Subject, Waiting
 from clearway.preemption.batch import LATER, Answers, BatchDecision, SolveAlone, Turns, decide_batch, under_way_beside
-from clearway.preemption.candidates import Survey, changes_at
+from clearway.preemption.candidates import CandidateCache, Survey, changes_at
 from clearway.preemption.detection import OthersThatWait, ordinary_preemptors, preemptors
 from clearway.preemption.plan import Solution, solve_alone
 from clearway.preemption.problem import horizon, longest_horizon
@@ -89,6 +89,7 @@ class PreemptionController:
     emit: Emit
     silent: SilentNodes
     turns: Turns = field(default_factory=Turns)
+    looks: CandidateCache = field(default_factory=CandidateCache)
     without_plan: set[str] = field(default_factory=set)  # in this cycle, as none can be made for the cluster as it is
 
     def update(self, context: CycleContext) -> tuple[Waiting, ...]:
@@ -115,6 +116,11 @@ class PreemptionController:
             else:
                 told.append(Waiting(each, e.eviction_id, e.outcome or e.state.value))
         return tuple(told)
+
+    def look_ahead(self, context: CycleContext, go_on: Callable[[], bool]) -> None:
+        """Between two cycles: what the next plan has not to look at any more, as far as ``go_on`` says."""
+        if context.config.preemptors:
+            self.looks.look_ahead(self.basis.context(context, UnderWay(), counts=False), go_on)
 
     def _serve_ordinary(self, urgent: Sequence[Preemptor], whys: _Whys, context: CycleContext) -> Sequence[Preemptor]:
         """Eternal jobs make room for them, after all urgent ones."""
@@ -149,7 +155,7 @@ class PreemptionController:
             with time.asking():  # by turns, as long as not all can be asked about
                 context = replace(context, limits=self.backend.limits(jobs), reservations=self.backend.reservations())
         planning, began = self.basis.context(context, UnderWay()), self.clock.monotonic()
-        survey = Survey(longest_horizon(fresh, planning))
+        survey = Survey(longest_horizon(fresh, planning), self.looks)
         known = self._answers(order, planning, survey, context)
         whys |= {each.job.job_id: self.turns.last_told(each) for each in fresh if each.job.job_id not in known}
         left: Sequence[Preemptor] = [each for each in fresh if each.job.job_id in known]

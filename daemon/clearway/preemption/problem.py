@@ -133,7 +133,7 @@ def _ground(
     of_rule = (preemptor.rule, preemptor.max_kill_loss_s, preemptor.only_opportunistic, preemptor.ordinary)
     claimed = (under_way.jobs, under_way.avoid, under_way.lasting)
     of_jobs = ("looks", *of_rule, *claimed, leaving, suspend_on, job.memory_mib if may_suspend else 0)
-    looks = survey.once(of_jobs, partial(looks_at_jobs, preemptor, context, leaving, suspend_on))
+    looks = survey.once(of_jobs, partial(looks_at_jobs, preemptor, context, leaving, suspend_on, survey.cache))
     ways = (of_jobs, ends_within_s)
     jobs = survey.once(("jobs", *ways), lambda: job_options(looks, ends_within_s))
     alone = (job.job_id, preemptor.tasks) if job.licenses or several else None

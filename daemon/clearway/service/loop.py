@@ -13,6 +13,7 @@ from typing import Any
 
 from clearway.api.views import MOST_WAITING, preemptor_view
 from clearway.config.configuration import Config, Mode
+from clearway.execution.cycle_context import CycleContext
 from clearway.model.clock import Clock
 from clearway.model.errors import ClearwayError, CycleEndedError, LeaseLostError, StoreError
 from clearway.model.events import CycleFailed, Emit, PlanExplained
@@ -207,6 +208,7 @@ class Loop:
                 self._file_wakes_from_s = self.parts.clock.monotonic() + self.config.daemon.active_interval
                 pause_ends = self.parts.clock.monotonic() + pause_s
                 self.settle()
+                self.look_ahead(pause_ends)
                 self.explain(pause_ends)
             except (Exception, CycleEndedError) as error:  # noqa: BLE001 - whatever makes one fail, the next must run
                 self.parts.emit(CycleFailed(error))
@@ -225,6 +227,13 @@ class Loop:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
+
+    def look_ahead(self, until: float) -> None:
+        """Look at running jobs before an urgent job comes, for a moment at a time, but no longer than ``until``."""
+        if self.report is not None and self._acts:
+            context = CycleContext(self.report.snapshot, self.config, self.parts.clock.now())
+            ends = min(until, self.parts.clock.monotonic() + LOOKS_EVERY_S)  # no longer than the wake file can wait
+            self._cycle.look_ahead(context, lambda: self.parts.clock.monotonic() < ends and not self._wake.is_set())
 
     def _pause(self, ends: float) -> None:
         """Wait, and keep the lease meanwhile: ``daemon.poll_interval`` may be longer than it lasts."""

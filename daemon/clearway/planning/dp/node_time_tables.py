@@ -33,7 +33,6 @@ Source: Algorithm 1 of the CoSim paper (section III-C), turned round so that a w
 
 from collections.abc import Mapping, Sequence
 from math import gcd
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +41,6 @@ import numpy.typing as npt
 from clearway.planning.formulation.windows import NOTHING, Taken, Way, Window
 
 _MOST_BYTES = 2**29
-_BY_RANK = attrgetter("rank")
 
 
 class TooMuchError(ValueError):
@@ -60,17 +58,23 @@ class Item(NamedTuple):
 def items_of(window: Window) -> list[Item]:
     """The jobs of a window in which no nodes are shared, in the order of their job_id.
 
-    They hold for any smaller number of missing nodes and any earlier deadline as well.
+    They hold for any smaller number of missing nodes and any earlier deadline as well. A way that several jobs of as
+    many nodes have is left to the first of them, as many as free what is missing: of no more than these jobs are any in
+    a best plan, and one that is not could take the place of a later one.
     """
-    last_step = window.last_step
+    missing, last_step, left = window.missing, window.last_step, dict[tuple[int, ...], int]()
     new = tuple.__new__  # a named tuple's own constructor takes more than twice as long
     items = []
-    for demand, nodes in window.demands.items():
-        ((rank, _),) = demand.held
-        ways = tuple([way for way in window.ways[rank] if way[0] <= last_step])  # in the order of preference
+    for rank, nodes in sorted([(demand.held[0][0], nodes) for demand, nodes in window.demands.items()]):
+        ways = []
+        for way in window.ways[rank]:  # in the order of preference
+            kind = (nodes, way[0], way[1], way[2])
+            if way[0] <= last_step and (still := left.get(kind, missing)) > 0:
+                left[kind] = still - nodes
+                ways.append(way)
         if ways:
-            items.append(new(Item, (rank, nodes, ways)))
-    return sorted(items, key=_BY_RANK)
+            items.append(new(Item, (rank, nodes, tuple(ways))))
+    return items
 
 
 class _Columns(NamedTuple):

@@ -57,15 +57,19 @@ def in_units(candidates: Sequence[Sequence[tuple[float, int]]]) -> tuple[LostUni
         raise ValueError("coming back must cost a number of node-seconds >= 0")
     units = [[lost.units(lost_node_s) for lost_node_s, _ in each] for each in candidates]
     most = [max([back for _, back in each], default=0) for each in candidates]
-    worst, coarse = 1 + sum([max(each, default=0) for each in units]), 1
-    while True:
-        half = coarse // 2
-        base = 1 + sum([(each + half) // coarse for each in most])
-        if base == 1 or worst * base * (len(candidates) + 1) * 2 <= _ROOM:
-            break
-        coarse *= 10
-    both = zip(units, candidates, strict=True)
+    worst = 1 + sum([max(each, default=0) for each in units])
+    base, coarse = _fitting_base(most, _ROOM // (worst * (len(candidates) + 1) * 2))
     numbers = [
-        unit * base + (back + half) // coarse for some, each in both for unit, (_, back) in zip(some, each, strict=True)
+        unit * base + (back + coarse // 2) // coarse
+        for some, each in zip(units, candidates, strict=True)
+        for unit, (_, back) in zip(some, each, strict=True)
     ]
     return replace(lost, base=base, coarse=coarse), numbers
+
+
+def _fitting_base(most: Sequence[int], largest: int) -> tuple[int, int]:
+    """Above all sums of returns of at most these, and how many node-seconds count as one for that."""
+    coarse = 1
+    while (base := 1 + sum([(each + coarse // 2) // coarse for each in most])) > max(1, largest):
+        coarse *= 10
+    return base, coarse
