@@ -43,7 +43,7 @@ class EvictionDP(PlainPlanner):
 
     def solve(self, problem: EvictionProblem) -> Curve:
         if is_program(problem):
-            return _no_worse(OneRequest.of(problem).curve(self.name), problem)
+            return _no_worse(OneRequest(problem).curve(self.name), problem)
         return super().solve(problem)
 
     def solve_plain(self, problem: EvictionProblem) -> Curve:
@@ -63,12 +63,12 @@ class EvictionDP(PlainPlanner):
             else:
                 point = as_asked(point, problem, problem.max_delay_s - serial.max_delay_s)
                 return Curve(self.name, (point,), solved.proven, solved.gap, complete=False)
-        found = OneRequest.of(problem).decided(self.name, seconds_left, waiting_nodes)
+        found = OneRequest(problem).decided(self.name, seconds_left, waiting_nodes)
         return _no_worse(found, problem.within(problem.max_delay_s))
 
     def soonest_s(self, problem: EvictionProblem, seconds_left: Seconds = unlimited) -> int | None:
         if is_program(problem):
-            return OneRequest.of(problem).soonest_s(seconds_left)
+            return OneRequest(problem).soonest_s(seconds_left)
         return super().soonest_s(problem, seconds_left)
 
 

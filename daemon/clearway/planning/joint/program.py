@@ -23,6 +23,7 @@ return any, but the same one for the same program.
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ from clearway.planning.base import Seconds
 from clearway.planning.formulation.lost_units import fitting_units
 from clearway.planning.joint.nodes import Given, JointNodes, allocated, required_of
 from clearway.planning.joint.reduced_cost import Cell, Flags, Found, Numbers, Program, ProgramBuilder, relaxed, within
-from clearway.planning.joint.requests import Allocation, Best, Request, ends_of
+from clearway.planning.joint.requests import Allocation, Best, Request
 
 _TIES_S = 0.5  # that each of the keys after lost work may take, at most
 _LITTLE = 1e-6
@@ -49,11 +50,6 @@ class Leaving(NamedTuple):
     last: int | None = None  # of a job that is suspended: the only request that its nodes serve
 
 
-def whole_s(option: Option) -> float:
-    """What its data takes with the whole file system."""
-    return option.checkpoint_s if option.file_system_s is None else option.file_system_s
-
-
 class JointProgram:
     """The program of some requests, which are numbered in the order of their delays."""
 
@@ -64,7 +60,6 @@ class JointProgram:
         self._limits = [int(request.problem.max_delay_s) for request in self._requests]
         self._one = len(requests) == 1
         self._busy_s = self._steps_s(self._requests[0].problem.busy_s) if self._one else 0
-        self._ends = {} if self._one else ends_of(self._requests)
         self._nodes = JointNodes(self._requests)
         self._classes = self._nodes.classes
         self._leave = list(self._all_ways())
@@ -84,33 +79,30 @@ class JointProgram:
         self._keys = self._all_keys()
         self.infeasible = False  # whether ``best`` has found out that there is no plan
 
-    # -- columns -----------------------------------------------------------------------------------------------------
-
     def _steps_s(self, seconds: float) -> int:
         return ceil(seconds / self._step_s) * self._step_s
 
     def _all_ways(self) -> Iterator[Leaving]:
         """A job leaves for the first request within each delay, where this takes time; otherwise for the first of all.
 
-        Where it is suspended, it leaves for one request alone.
+        Where it is suspended, it leaves for one request alone. For several requests a job that has ended is left alone.
         """
         known: set[tuple[str, Option, int]] = set()
         for number, request in enumerate(self._requests):
             limit_s = self._limits[number]
             for job in sorted(request.problem.candidates, key=lambda job: job.job_id):
-                if self._has_ended(job.job_id, number):
-                    continue
-                for option in sorted(job.options, key=lambda option: ACTION_ORDER[option.action]):
+                ways = [option for option in job.options if self._soonest_s(option) <= limit_s]
+                ends = [option for option in ways if option.action is Action.END]
+                options = ways if self._one or not ends else ends
+                for option in sorted(options, key=lambda option: ACTION_ORDER[option.action]):
                     suspends = option.action is Action.SUSPEND
                     sort = number if suspends else limit_s if option.checkpoint_s else -1
-                    in_time = max(self._steps_s(option.checkpoint_s), self._steps_s(option.ready_s)) <= limit_s
-                    may = in_time and (self._one or option.action is not Action.END)
-                    if may and (way := (job.job_id, option, sort)) not in known:
+                    if (way := (job.job_id, option, sort)) not in known:
                         known.add(way)
                         yield Leaving(job.job_id, option, number, number if suspends else None)
 
-    def _has_ended(self, job_id: str, request: int) -> bool:
-        return job_id in self._ends and self._ends[job_id].ready_s <= self._limits[request]
+    def _soonest_s(self, option: Option) -> int:
+        return max(self._steps_s(option.checkpoint_s), self._steps_s(option.ready_s))
 
     def _all_keys(self) -> Numbers:
         """Lost work in units, what coming back costs, checkpoint time and preemptees, by column."""
@@ -118,17 +110,22 @@ class JointProgram:
         for column, way in enumerate(self._leave):
             if way.option.action is not Action.END:
                 lost = self._units.units(way.option.lost_work_node_s)
-                keys[:, column] = lost, way.option.return_node_s, self._written_s(way.option), 1
+                keys[:, column] = lost, way.option.return_node_s, self.written_s(way.option), 1
         return keys
 
-    def _written_s(self, option: Option) -> int:
-        return self._steps_s(whole_s(option))
+    def written_s(self, option: Option) -> int:
+        """What its data takes with the whole file system."""
+        return self._steps_s(option.checkpoint_s if option.file_system_s is None else option.file_system_s)
 
     def _beside_s(self, option: Option) -> int:
         """What it takes beside that: at its own rate, or after the checkpoints of others."""
-        return self._steps_s(option.checkpoint_s) - self._written_s(option) + self._busy_s if option.checkpoint_s else 0
+        return self._steps_s(option.checkpoint_s) - self.written_s(option) + self._busy_s if option.checkpoint_s else 0
 
-    # -- rows --------------------------------------------------------------------------------------------------------
+    def done_s(self, best: Best) -> int:
+        """When the nodes of the only request are free."""
+        ways = [option for each in best.allocations for _, option in (*each.leaving, *each.ending)]
+        written_s = sum(map(self.written_s, ways)) + max(map(self._beside_s, ways), default=0)
+        return max([written_s, *[self._steps_s(way.ready_s) for way in ways]])
 
     def _add_rows(self) -> None:
         rows = self._builder
@@ -142,35 +139,26 @@ class JointProgram:
             wanted[request].append((column, 1.0))
             if request in self._classes[number].required_by:
                 required[request].append((column, 1.0))
+        written = [(column, float(self.written_s(way.option))) for column, way in enumerate(self._leave)]
+        written = [(column, seconds) for column, seconds in written if seconds]
         for request, each in enumerate(self._requests):
             rows.at_most(wanted[request], each.nodes)
             rows.at_least(wanted[request], each.nodes)
             rows.at_least(required[request], len(set(required_of(each))))  # also where one can never serve it
+            self._add_places(request)
+            if not self._one:  # checkpoints are written one after another, the most pressing first
+                in_time = [cell for cell in written if self._leave[cell[0]].first <= request]
+                rows.at_most(in_time, self._limits[request])
         if self._one:
-            self._add_time_of_one()
-        else:
-            self._add_times()
+            self._add_time_of_one(written)
         for number, own in given.items():
             self._add_class(number, own)
-        for request in range(len(self._requests)):
-            self._add_places(request)
 
-    def _written(self, last: int) -> list[Cell]:
-        """What the checkpoints of jobs that leave for these requests take of the file system's time."""
-        ways = enumerate(self._leave)
-        cells = [(column, float(self._written_s(way.option))) for column, way in ways if way.first <= last]
-        return [cell for cell in cells if cell[1]]
-
-    def _add_times(self) -> None:
-        """Checkpoints are written one after another, the most pressing first."""
-        for request, limit_s in enumerate(self._limits):
-            self._builder.at_most(self._written(request), limit_s)
-
-    def _add_time_of_one(self) -> None:
+    def _add_time_of_one(self, written: Sequence[Cell]) -> None:
         limit_s = max(0, self._limits[0])
         self._waits = waits = self._builder.column(upper=limit_s, whole=False)
         rest = self._builder.column(upper=limit_s, whole=False)  # what checkpoints take beside the file system's time
-        self._builder.at_most([*self._written(0), (rest, 1.0), (waits, -1.0)], 0.0)
+        self._builder.at_most([*written, (rest, 1.0), (waits, -1.0)], 0.0)
         for column, way in enumerate(self._leave):
             for seconds, free in ((self._beside_s(way.option), rest), (self._steps_s(way.option.ready_s), waits)):
                 if seconds:
@@ -196,12 +184,10 @@ class JointProgram:
     def _add_left(self, job_id: str, count: float, given: Sequence[tuple[int, int]]) -> None:
         """No node is given away before this job has left it."""
         ways = [(column, self._leave[column].first) for column in self._of_job.get(job_id, ())]
-        cuts = sorted({first for _, first in ways})
-        waiting = [(column, request) for column, request in given if not self._has_ended(job_id, request)]
-        for place, cut in enumerate([-1, *cuts]):
-            end = cuts[place] if place < len(cuts) else len(self._requests)
-            if any(cut <= request < end for _, request in waiting):
-                taken = [(column, 1.0) for column, request in waiting if request < end]
+        cuts = [-1, *sorted({first for _, first in ways}), len(self._requests)]
+        for cut, end in pairwise(cuts):
+            if any(cut <= request < end for _, request in given):
+                taken = [(column, 1.0) for column, request in given if request < end]
                 self._builder.at_most([*taken, *((column, -count) for column, first in ways if first <= cut)], 0.0)
 
     def _add_kept(self, job_id: str, count: float, given: Sequence[tuple[int, int]]) -> None:
@@ -221,16 +207,11 @@ class JointProgram:
             self._builder.at_most([(column, 1.0), (use, -float(len(each.names)))], 0.0)
         demand = each.asks[request]
         for place, short in enumerate(demand.missing):
-            ended = 0.0
             cells = [(use, -1.0)]  # all of it in parts of what is missing: HiGHS rounds
             for job_id, amounts in demand.held:
-                part = amounts[place] / short
-                if self._has_ended(job_id, request):
-                    ended += part
-                else:
-                    ways = self._of_job.get(job_id, ())
-                    cells += [(way, part) for way in ways if self._leave[way].first <= request]
-            self._builder.at_least(cells, -ended)
+                ways = self._of_job.get(job_id, ())
+                cells += [(way, amounts[place] / short) for way in ways if self._leave[way].first <= request]
+            self._builder.at_least(cells, 0.0)
 
     def _add_places(self, request: int) -> None:
         """A request whose nodes must lie together has them in one place, or under so many leaf switches."""
@@ -241,8 +222,6 @@ class JointProgram:
                 count = float(len(self._classes[number].names))
                 beside = [(at, -count) for at, among in chosen if number in among]
                 self._builder.at_most([(column, 1.0), *beside], 0.0)
-
-    # -- solutions ---------------------------------------------------------------------------------------------------
 
     def feasible(self, seconds_left: Seconds) -> bool | None:
         """Whether all requests can be served; None when there was no time to find out."""
@@ -275,14 +254,12 @@ class JointProgram:
 
     def _with_cost(self, key: Numbers) -> tuple[Program, float]:
         """The program in which this key is minimised, and the unit that it is counted in."""
-        unit = max(1.0, float(key.max()) / _LARGEST)
+        unit = max(1.0, float(key.max(initial=0.0)) / _LARGEST)
         return replace(self._program, cost=key / unit), unit
 
     def _solve(self, key: Numbers, seconds_left: Seconds, upper: Numbers | None = None) -> Found:
         if seconds_left() <= 0:
             return Found(-inf, None, cut_short=True)
-        if not self._give:
-            return Found(inf, None)  # there is no node to give away
         program, unit = self._with_cost(key)
         if upper is not None:
             program = replace(program, upper=upper)
@@ -295,8 +272,7 @@ class JointProgram:
         ``waiting_nodes``: so many wait until the nodes of the only request are free, which counts as what coming back
         costs.
         """
-        if not self._give or seconds_left() <= 0:
-            self.infeasible = not self._give
+        if seconds_left() <= 0:
             return None
         program, unit = self._with_cost(self._keys[0])
         first = relaxed(program, seconds_left())
@@ -340,7 +316,7 @@ class JointProgram:
         """None where rounding left a node with less than it needs."""
         left_by = [self._leave[column] for column in np.flatnonzero(found[: len(self._leave)] > 0.5).tolist()]
         ways = {each.job_id: (each.option, each.first) for each in left_by if each.option.action is not Action.END}
-        ends = dict(self._ends) or {each.job_id: each.option for each in left_by if each.option.action is Action.END}
+        ends = {each.job_id: each.option for each in left_by if each.option.action is Action.END}
         left = [list(each.names) for each in self._classes]
         given = []
         for (number, request), column in self._give.items():
