@@ -12,10 +12,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import gt
 from typing import NamedTuple
 
 from clearway.model.problem import NodeResources, Option
-from clearway.planning.formulation.partial_nodes import Vector, all_must_leave, demands
+from clearway.planning.formulation.partial_nodes import Vector, demands
 from clearway.planning.formulation.places import by_switch, places_of, with_feature
 from clearway.planning.joint.requests import Allocation, Request, ends_of, holders_of
 
@@ -28,7 +29,13 @@ class Demand(NamedTuple):
 
     def met_by(self, gone: Collection[str]) -> bool:
         given = [amounts for job_id, amounts in self.held if job_id in gone]
-        return all(sum(each[place] for each in given) >= short for place, short in enumerate(self.missing))
+        return all(sum([each[place] for each in given]) >= short for place, short in enumerate(self.missing))
+
+    def must_leave(self) -> frozenset[str]:
+        """The jobs without which the others give back too little."""
+        given = [sum(column) for column in zip(*[amounts for _, amounts in self.held], strict=True)]
+        spare = [all_ - short for all_, short in zip(given, self.missing, strict=True)]
+        return frozenset(job_id for job_id, amounts in self.held if any(map(gt, amounts, spare)))
 
     def needs_of(self, gone: Sequence[str]) -> list[str]:
         """Those of ``gone`` that suffice and cannot be fewer: the first ones are dropped first."""
@@ -61,12 +68,12 @@ class NodeClass:
     required_by: frozenset[int]
 
     @cached_property
-    def takes_all_jobs(self) -> Mapping[int, bool]:
-        """By request: whether all jobs that it counts on have to leave."""
-        return {
-            request: all_must_leave([amounts for _, amounts in demand.held], demand.missing)
-            for request, demand in self.asks.items()
-        }
+    def must_leave(self) -> Mapping[int, frozenset[str]]:
+        """By request: the jobs without which the others give back too little."""
+        return {request: demand.must_leave() for request, demand in self.asks.items()}
+
+    def takes_all_jobs(self, request: int) -> bool:
+        return len(self.must_leave[request]) == len(self.asks[request].held)
 
 
 class JointNodes:

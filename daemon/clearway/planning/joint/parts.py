@@ -40,16 +40,7 @@ from clearway.model.problem import Action, Candidate, Option
 from clearway.planning.base import Seconds
 from clearway.planning.joint.nodes import Demand, Given, JointNodes, NodeClass, allocated
 from clearway.planning.joint.reduced_cost import Cell, Program, ProgramBuilder, over_used, relaxed
-from clearway.planning.joint.requests import (
-    Allocation,
-    Best,
-    Request,
-    as_one,
-    divisible,
-    ends_of,
-    groups_of,
-    handed_out,
-)
+from clearway.planning.joint.requests import Best, Request, as_one, divisible, ends_of, groups_of, handed_out
 
 GAP = 0.02  # of a phase: what the phases do to each other costs more
 ENOUGH = 0.1  # likewise, over the columns that parts use, or where time is up: more had better wait for the next cycle
@@ -124,7 +115,11 @@ class PhaseProgram:
         self._asked, self._whole = asked, kept is not None
         self.cut_short = False  # by a limit, in ``solve``
         state = state or Served()
-        self._classes = _usable(world, asked, state, kept)
+        able = (each for each in world.classes if not asked.keys().isdisjoint(each.asks))
+        named = (
+            (each, [n for n in each.names if n not in state.nodes and (kept is None or n in kept)]) for each in able
+        )
+        self._classes = [(each, names) for each, names in named if names]
         holders = {job_id for each, _ in self._classes for job_id in each.jobs}
         self._gone = {each for each in holders if each in state.gone or world.ends_s[each] <= limit_s}
         self._ways: list[tuple[str, Option]] = []
@@ -155,7 +150,7 @@ class PhaseProgram:
         """The columns and rows of one class."""
         each, names = self._classes[number]
         count = float(len(names))
-        leaves: dict[str, list[Cell]] = defaultdict(list)  # of each job: how much of it leaves for the kinds
+        leaves: dict[tuple[str, int | None], list[Cell]] = defaultdict(list)  # how much of each job leaves for kinds
         own = []
         for kind in sorted(self._asked.keys() & each.asks.keys()):
             given = self._builder.column(upper=count)
@@ -163,42 +158,28 @@ class PhaseProgram:
             own.append((given, 1.0))
             demand = each.asks[kind]
             used = (given, 1.0 / count)
-            several = self._whole and count > 1 and not each.takes_all_jobs[kind]
+            several = self._whole and count > 1 and not each.takes_all_jobs(kind)
             if several:  # kinds that share the class have it both
                 used = (self._builder.column(), 1.0)
                 self._builder.at_most([(given, 1.0), (used[0], -count)], 0.0)
-            parts = self._leave_for(demand, used)
+            parts = self._leave_for(demand, each.must_leave[kind], used)
             for job_id, part in parts.items():
-                if several:
-                    self._has_left(job_id, [part])
-                else:
-                    leaves[job_id].append(part)
+                leaves[job_id, kind if several else None].append(part)
             self._enough(demand, used, parts)
-        for job_id, cells in leaves.items():
-            self._has_left(job_id, cells)
+        for (job_id, _), cells in leaves.items():
+            self._builder.at_most([*cells, *[(column, -1.0) for column in self._of_job[job_id]]], 0.0)
         if len(own) > 1:
             self._builder.at_most(own, count)
 
-    def _has_left(self, job_id: str, cells: Sequence[Cell]) -> None:
-        self._builder.at_most([*cells, *[(column, -1.0) for column in self._of_job[job_id]]], 0.0)
-
-    def _leave_for(self, demand: Demand, used: Cell) -> dict[str, Cell]:
+    def _leave_for(self, demand: Demand, must_leave: Collection[str], used: Cell) -> dict[str, Cell]:
         """How much of each job that holds something has to leave: all that is used, or a number of its own."""
         parts = {}
-        for job_id, amounts in demand.held:
-            if job_id in self._gone:
-                continue
-            needed = any(
-                sum(given[place] for other, given in demand.held if other != job_id) < short
-                for place, short in enumerate(demand.missing)
-                if amounts[place]
-            )
-            if needed:
+        for job_id, _ in demand.held:
+            if job_id not in self._gone and job_id in must_leave:
                 parts[job_id] = used
             elif job_id in self._of_job:
-                column = self._builder.column(whole=False)
-                parts[job_id] = (column, 1.0)
-                self._builder.at_most([(column, 1.0), (used[0], -used[1])], 0.0)
+                parts[job_id] = (self._builder.column(whole=False), 1.0)
+                self._builder.at_most([parts[job_id], (used[0], -used[1])], 0.0)
         return parts
 
     def _enough(self, demand: Demand, used: Cell, parts: Mapping[str, Cell]) -> None:
@@ -262,21 +243,23 @@ class PhaseProgram:
         return [False] * count if found.values is None else (found.values[width:] > _USED).tolist()
 
     def solve(
-        self, seconds_left: Seconds, most_gap: float = inf
+        self, seconds_left: Seconds, *, first: bool
     ) -> tuple[dict[str, Option], list[tuple[int, NodeClass, list[str]]]] | None:
         """The jobs that leave, and the kind, class and names of nodes that are given; None where nothing was found.
 
-        Nor where a limit was reached when this much of the cost might still have been needless.
+        Nor where time was up, but for the first phase, when ``ENOUGH`` of the cost might still have been needless.
         """
         program = self._program
-        self.cut_short = seconds_left() <= 0
-        if self.cut_short or not len(program.cost):
+        if not len(program.cost):
             return None
-        found = over_used(program, GAP, ENOUGH, seconds_left)
-        found = found or relaxed(program, seconds_left()).solved(seconds_left, GAP)
+
+        def seconds() -> float:
+            return max(FIRST_S if first else LATER_S, seconds_left())
+
+        found = over_used(program, GAP, ENOUGH, seconds) or relaxed(program, seconds()).solved(seconds, GAP)
         self.cut_short, values = found.cut_short, found.values
         costs = inf if values is None else program.cost @ values
-        if values is None or (self.cut_short and costs - found.least > most_gap * costs):
+        if values is None or (self.cut_short and not first and costs - found.least > ENOUGH * costs):
             return None
         left = [list(names) for _, names in self._classes]
         given = []
@@ -286,18 +269,6 @@ class PhaseProgram:
                 given.append((kind, self._classes[number][0], left[number][:count]))
                 del left[number][:count]
         return {self._ways[at][0]: self._ways[at][1] for at in np.flatnonzero(values[: len(self._ways)])}, given
-
-
-def _usable(
-    world: World, asked: Mapping[int, int], state: Served, kept: Collection[str] | None
-) -> list[tuple[NodeClass, list[str]]]:
-    """The classes of which some nodes may still be given for what is asked, and these nodes."""
-    able = [
-        (each, [name for name in each.names if name not in state.nodes and (kept is None or name in kept)])
-        for each in world.classes
-        if not asked.keys().isdisjoint(each.asks)
-    ]
-    return [(each, names) for each, names in able if names]
 
 
 def by_parts(requests: Sequence[Request], seconds_left: Seconds) -> Best | None:
@@ -315,7 +286,8 @@ def by_parts(requests: Sequence[Request], seconds_left: Seconds) -> Best | None:
     left = list(requests)
     for _ in range(_TRIES):
         wanted = [(kind_of[each.job_id], each.nodes) for each in left]
-        program = PhaseProgram(world, _asked(wanted), max(each.problem.max_delay_s for each in left))
+        asked = Counter([kind for kind, nodes in wanted for _ in range(nodes)])
+        program = PhaseProgram(world, asked, max(each.problem.max_delay_s for each in left))
         priced = program.priced(lambda: seconds_left() / 2)
         if priced is not None:
             groups = groups_of(left, max(2, MOST_GROUPS // len(kinds)))
@@ -325,10 +297,6 @@ def by_parts(requests: Sequence[Request], seconds_left: Seconds) -> Best | None:
         if not left:
             break
     return None
-
-
-def _asked(wanted: Sequence[tuple[int, int]]) -> Counter[int]:
-    return Counter([kind for kind, nodes in wanted for _ in range(nodes)])
 
 
 def _phased(
@@ -345,7 +313,7 @@ def _phased(
         kept = _kept(world, asked, limit_s, priced, state)
         second_node_s = priced.second_node_s if limit_s < limits[-1] else 0.0
         program = PhaseProgram(world, asked, limit_s, state=state, kept=kept, second_node_s=second_node_s)
-        found = program.solve(_at_least(LATER_S if given else FIRST_S, seconds_left), ENOUGH if given else inf)
+        found = program.solve(seconds_left, first=not given)
         first = min(number_of.values())
         if found is None:
             if not given or not program.cut_short:
@@ -357,21 +325,10 @@ def _phased(
         given += [Given(number_of[kind], names, of.asks[kind]) for kind, of, names in nodes]
         state.nodes.update(*[names for _, _, names in nodes])
     plan = allocated(merged[:reached], limits[:reached], given, state.gone)
-    return _told(plan, groups, reached, priced)
-
-
-def _told(
-    plan: Sequence[Allocation] | None, groups: Sequence[Sequence[Request]], reached: int, priced: Priced
-) -> Best | None:
-    """Without those that there was no time for, where there is no bound then."""
     if plan is None:
         return None
     later = frozenset(each.job_id for group in groups[reached:] for each in group)
     return Best(handed_out(plan, groups[:reached]), False, 0.0 if later else priced.least_node_s, later=later)
-
-
-def _at_least(least_s: float, seconds_left: Seconds) -> Seconds:
-    return lambda: max(least_s, seconds_left())
 
 
 def _kept(world: World, asked: Mapping[int, int], limit_s: float, priced: Priced, state: Served) -> frozenset[str]:

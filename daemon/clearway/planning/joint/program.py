@@ -173,12 +173,12 @@ class JointProgram:
             whole = [
                 (column, request)
                 for column, request in given
-                if each.takes_all_jobs[request] and any(job_id == other for other, _ in each.asks[request].held)
+                if each.takes_all_jobs(request) and any(job_id == other for other, _ in each.asks[request].held)
             ]
             self._add_left(job_id, count, whole)
             self._add_kept(job_id, count, given)
         for column, request in given:
-            if not each.takes_all_jobs[request]:
+            if not each.takes_all_jobs(request):
                 self._add_part(number, request, column)
 
     def _add_left(self, job_id: str, count: float, given: Sequence[tuple[int, int]]) -> None:
