@@ -38,7 +38,6 @@ from clearway.planning.joint.requests import Allocation, Best, Request
 
 _TIES_S = 0.5  # that each of the keys after lost work may take, at most
 _LITTLE = 1e-6
-_LARGEST = 1e7  # cost of a column; HiGHS's tolerances are absolute
 
 
 class Leaving(NamedTuple):
@@ -72,7 +71,7 @@ class JointProgram:
             for number, each in enumerate(self._classes)
             for request in sorted(each.asks)
         }
-        self._waits: int | None = None  # the column of the time until the only request's nodes are free
+        self._waits: list[int] = []  # the column of the time until the only request's nodes are free
         self._add_rows()
         self._program = builder.program()
         self._units = fitting_units([way.option.lost_work_node_s for way in self._leave])
@@ -156,7 +155,8 @@ class JointProgram:
 
     def _add_time_of_one(self, written: Sequence[Cell]) -> None:
         limit_s = max(0, self._limits[0])
-        self._waits = waits = self._builder.column(upper=limit_s, whole=False)
+        waits = self._builder.column(upper=limit_s, whole=False)
+        self._waits.append(waits)
         rest = self._builder.column(upper=limit_s, whole=False)  # what checkpoints take beside the file system's time
         self._builder.at_most([*written, (rest, 1.0), (waits, -1.0)], 0.0)
         for column, way in enumerate(self._leave):
@@ -225,21 +225,18 @@ class JointProgram:
 
     def feasible(self, seconds_left: Seconds) -> bool | None:
         """Whether all requests can be served; None when there was no time to find out."""
-        found = self._solve(np.zeros(len(self._program.cost)), seconds_left)
+        found = self._solve(self._program, seconds_left)
         return True if found.values is not None else (False if found.least == inf else None)
 
     def soonest_s(self, seconds_left: Seconds) -> int | None:
         """When the nodes of the only request can be free at the earliest; None when they cannot, or without time."""
-        key = self._wait()
-        values = self._solve(key, seconds_left).values
-        return None if values is None else self._steps_s(float(key @ values) - _LITTLE)
+        values = self._solve(self._soonest(), seconds_left).values
+        return None if values is None else self._steps_s(float(values[self._waits].sum()) - _LITTLE)
 
-    def _wait(self) -> Numbers:
-        if self._waits is None:
-            raise ValueError("only one request has a soonest moment")
-        key = np.zeros(len(self._program.cost))
-        key[self._waits] = 1.0
-        return key
+    def _soonest(self) -> Program:
+        cost = np.zeros(len(self._program.cost))
+        cost[self._waits] = 1.0
+        return replace(self._program, cost=cost)
 
     def without_preemption(self, seconds_left: Seconds) -> Best | None:
         """The soonest plan of the only request in which no job is preempted, as jobs end by themselves; None: none."""
@@ -248,23 +245,15 @@ class JointProgram:
             return None
         upper = self._program.upper.copy()
         upper[preempts] = 0.0
-        found = self._solve(self._wait(), seconds_left, upper)
+        found = self._solve(replace(self._soonest(), upper=upper), seconds_left)
         allocations = None if found.values is None else self._allocations(found.values)
         return None if allocations is None else Best(allocations, proven=True, least_node_s=0.0)
 
-    def _with_cost(self, key: Numbers) -> tuple[Program, float]:
-        """The program in which this key is minimised, and the unit that it is counted in."""
-        unit = max(1.0, float(key.max(initial=0.0)) / _LARGEST)
-        return replace(self._program, cost=key / unit), unit
-
-    def _solve(self, key: Numbers, seconds_left: Seconds, upper: Numbers | None = None) -> Found:
+    @staticmethod
+    def _solve(program: Program, seconds_left: Seconds) -> Found:
         if seconds_left() <= 0:
             return Found(-inf, None, cut_short=True)
-        program, unit = self._with_cost(key)
-        if upper is not None:
-            program = replace(program, upper=upper)
-        found = relaxed(program, seconds_left()).solved(seconds_left)
-        return found._replace(least=found.least * unit)
+        return relaxed(program, seconds_left()).solved(seconds_left)
 
     def best(self, seconds_left: Seconds, waiting_nodes: int = 0) -> Best | None:
         """The cheapest plan that serves all requests; None when there is none, or none was found in time.
@@ -274,43 +263,48 @@ class JointProgram:
         """
         if seconds_left() <= 0:
             return None
-        program, unit = self._with_cost(self._keys[0])
-        first = relaxed(program, seconds_left())
+        first = relaxed(replace(self._program, cost=self._keys[0]), seconds_left())
         found = first.solved(seconds_left)
         if found.values is None:
             self.infeasible = found.least == inf
             return None
         keys = self._keys.copy()
-        if self._waits is not None:
-            keys[1, self._waits] = waiting_nodes
-        values, lost = found.values, round(float(keys[0] @ found.values))
-        least = max(0.0, found.least * unit)
+        keys[1, self._waits] = waiting_nodes
+        lost, least = round(float(keys[0] @ found.values)), max(0.0, found.least)
         proven = (least > lost - 0.5 and not found.cut_short) or lost == 0
-        in_doubt = first.differing(lost / unit)
-        for place in range(1, len(keys)):
-            if np.any(keys[place][in_doubt]):
-                values = self._with_tie(keys[: place + 1], values, in_doubt, seconds_left)
-        allocations = self._allocations(values)
+        allocations = self._allocations(self._with_ties(keys, found.values, first.differing(lost), seconds_left))
         if allocations is None:
             return None
         least_node_s = self._units.node_s(lost if proven else min(lost, ceil(least - _LITTLE)))
         return Best(allocations, proven, least_node_s)
 
-    def _with_tie(self, keys: Numbers, values: Numbers, in_doubt: Flags, seconds_left: Seconds) -> Numbers:
-        """The best by the last of these keys that is as good by all others, as far as only what is in doubt differs.
+    def _with_ties(self, keys: Numbers, values: Numbers, in_doubt: Flags, seconds_left: Seconds) -> Numbers:
+        """The best by each later key that is as good by all before it, as far as only what is in doubt differs.
 
-        Rows are in parts of their largest number, as HiGHS's tolerances are absolute.
+        HiGHS cannot begin with what is known: where it finds nothing in its time, the keys after that are left alone.
+        Rows are in parts of their largest number, as its tolerances are absolute.
         """
         from scipy.sparse import csc_array, vstack  # noqa: PLC0415
 
-        key, rows = keys[-1], np.where(in_doubt, keys[:-1], 0.0)
-        program, _ = self._with_cost(np.where(in_doubt, key, 0.0))
+        rows = np.where(in_doubt, keys, 0.0)
         sizes = np.maximum(1.0, rows.max(axis=1))
-        matrix = vstack([program.matrix, csc_array(rows / sizes[:, None])], format="csc")
-        most = np.append(program.most, (rows @ values + 0.5) / sizes)  # keys are whole numbers
-        program = replace(program, matrix=matrix, most=most)
-        found = within(program, values, in_doubt, lambda: min(_TIES_S, seconds_left()))
-        return values if found.values is None or key @ found.values > key @ values else found.values
+        for place in range(1, len(keys)):
+            if not rows[place].any():
+                continue
+            before = csc_array(rows[:place] / sizes[:place, None])
+            most = (rows[:place] @ values + 0.5) / sizes[:place]  # keys are whole numbers
+            program = replace(
+                self._program,
+                cost=rows[place],
+                matrix=vstack([self._program.matrix, before], format="csc"),
+                most=np.append(self._program.most, most),
+            )
+            found = within(program, values, in_doubt, lambda: min(_TIES_S, seconds_left())).values
+            if found is None:
+                break
+            if keys[place] @ found <= keys[place] @ values:
+                values = found
+        return values
 
     def _allocations(self, found: Numbers) -> tuple[Allocation, ...] | None:
         """None where rounding left a node with less than it needs."""
