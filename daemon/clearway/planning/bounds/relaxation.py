@@ -62,23 +62,11 @@ class Bound:
     surplus: Ints  # by pick: likewise; with one price only for those without steps, of others the gain, negative
     time_gain: Ints  # H; empty with two prices
 
-    def reduced(self, deadlines: Ints, steps: Ints) -> Ints:
-        """By pick, how much more a plan with it costs at least, for the deadline where that is least."""
-        lowest, timed = self.surplus.copy(), np.flatnonzero(steps)
-        lowest[timed] = self._with_timed(timed, deadlines, steps).min(axis=1)
-        return lowest
-
-    def within(self, deadlines: Ints, steps: Ints, room: Ints) -> Flags:
-        """The picks with steps that cost no more than this much more, for one of the deadlines at least."""
-        timed = np.flatnonzero(steps)
-        found: Flags = np.zeros(len(steps), dtype=bool)
-        found[timed] = (self._with_timed(timed, deadlines, steps) <= room[None]).any(axis=1)
-        return found
-
-    def _with_timed(self, timed: Ints, deadlines: Ints, steps: Ints) -> Ints:
-        late = deadlines[None] - steps[timed, None]
+    def more(self, deadlines: Ints, steps: Ints) -> Ints:
+        """By pick (with so many steps) and deadline, how much more a plan with it costs at least."""
+        late = deadlines[None] - steps[:, None]
         lost_gain = self.time_gain[deadlines][None] - self.time_gain[np.maximum(late, 0)]
-        more: Ints = np.where(late >= 0, lost_gain + self.surplus[timed, None], OUT)
+        more: Ints = np.where(late >= 0, lost_gain + self.surplus[:, None], OUT)
         return more
 
 

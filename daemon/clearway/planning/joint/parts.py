@@ -30,7 +30,7 @@ and about 0.1 s for each phase.
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, islice
 from math import ceil, inf
 from typing import NamedTuple, Self
 
@@ -38,7 +38,7 @@ import numpy as np
 
 from clearway.model.problem import Action, Candidate, Option
 from clearway.planning.base import Seconds
-from clearway.planning.joint.nodes import Demand, Given, JointNodes, NodeClass, allocated
+from clearway.planning.joint.nodes import Demand, Given, JointNodes, NodeClass, allocated, given_of
 from clearway.planning.joint.reduced_cost import Cell, Program, ProgramBuilder, over_used, relaxed
 from clearway.planning.joint.requests import Best, Request, as_one, divisible, ends_of, groups_of, handed_out
 
@@ -242,10 +242,8 @@ class PhaseProgram:
         )
         return [False] * count if found.values is None else (found.values[width:] > _USED).tolist()
 
-    def solve(
-        self, seconds_left: Seconds, *, first: bool
-    ) -> tuple[dict[str, Option], list[tuple[int, NodeClass, list[str]]]] | None:
-        """The jobs that leave, and the kind, class and names of nodes that are given; None where nothing was found.
+    def solve(self, seconds_left: Seconds, *, first: bool) -> tuple[dict[str, Option], list[Given]] | None:
+        """The jobs that leave, and what the kinds are given; None where nothing was found.
 
         Nor where time was up, but for the first phase, when ``ENOUGH`` of the cost might still have been needless.
         """
@@ -261,14 +259,8 @@ class PhaseProgram:
         costs = inf if values is None else program.cost @ values
         if values is None or (self.cut_short and not first and costs - found.least > ENOUGH * costs):
             return None
-        left = [list(names) for _, names in self._classes]
-        given = []
-        for column, number, kind in self._give:
-            count = int(values[column])
-            if count:
-                given.append((kind, self._classes[number][0], left[number][:count]))
-                del left[number][:count]
-        return {self._ways[at][0]: self._ways[at][1] for at in np.flatnonzero(values[: len(self._ways)])}, given
+        given = given_of(self._classes, ((number, kind, values[column]) for column, number, kind in self._give))
+        return {self._ways[at][0]: self._ways[at][1] for at in np.flatnonzero(values[: len(self._ways)])}, list(given)
 
 
 def by_parts(requests: Sequence[Request], seconds_left: Seconds) -> Best | None:
@@ -322,8 +314,8 @@ def _phased(
             break
         leaving, nodes = found
         state.gone |= {job_id: (option, first) for job_id, option in leaving.items()}
-        given += [Given(number_of[kind], names, of.asks[kind]) for kind, of, names in nodes]
-        state.nodes.update(*[names for _, _, names in nodes])
+        given += [each._replace(request=number_of[each.request]) for each in nodes]
+        state.nodes.update(*[each.names for each in nodes])
     plan = allocated(merged[:reached], limits[:reached], given, state.gone)
     if plan is None:
         return None
@@ -331,7 +323,7 @@ def _phased(
     return Best(handed_out(plan, groups[:reached]), False, 0.0 if later else priced.least_node_s, later=later)
 
 
-def _kept(world: World, asked: Mapping[int, int], limit_s: float, priced: Priced, state: Served) -> frozenset[str]:
+def _kept(world: World, asked: Mapping[int, int], limit_s: float, priced: Priced, state: Served) -> set[str]:
     """The nodes that a phase may use."""
     prices = {}  # what each job costs now, by node, at the prices of the program in parts
     for job_id, job in world.jobs.items():
@@ -342,14 +334,13 @@ def _kept(world: World, asked: Mapping[int, int], limit_s: float, priced: Priced
             least = min(costs, default=inf)
         prices[job_id] = least / max(1, job.nodes)
     most = SPARE if priced.used else SPARE + sum(asked.values())  # the same nodes may be the cheapest of all kinds
-    return priced.used.union(*[_cheapest(world, kind, prices, state)[:most] for kind in asked])
-
-
-def _cheapest(world: World, kind: int, prices: Mapping[str, float], state: Served) -> list[str]:
-    """The nodes for a request of this kind, the cheapest first: what the cheapest jobs cost that give back enough."""
-    found = []
-    for each in world.classes:
-        if demand := each.asks.get(kind):
-            dearest_first = sorted([job_id for job_id, _ in demand.held], key=lambda job_id: (-prices[job_id], job_id))
-            found.append((sum(prices[job_id] for job_id in demand.needs_of(dearest_first)), each.names))
-    return [name for _, names in sorted(found) for name in names if name not in state.nodes]
+    kept = set(priced.used)
+    for kind in asked:
+        found = []  # nodes with what the cheapest jobs cost that give back enough
+        for each in world.classes:
+            if demand := each.asks.get(kind):
+                jobs = sorted([job_id for job_id, _ in demand.held], key=lambda job_id: (-prices[job_id], job_id))
+                found.append((sum(prices[job_id] for job_id in demand.needs_of(jobs) or ()), each.names))
+        names = (name for _, names in sorted(found) for name in names if name not in state.nodes)
+        kept.update(islice(names, most))
+    return kept

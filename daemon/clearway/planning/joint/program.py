@@ -9,9 +9,9 @@ variable u says whether any of the class is given to the request, and for each r
 Where nodes must lie together, a binary variable for each place (row, leaf switch) of which one is chosen; likewise for
 each leaf switch where they may be under several, and for each feature that all may have.
 
-Of one request alone, jobs that end by themselves are ways that cost nothing, and a variable says when its nodes are
-free: after all checkpoints that are written, however they share the file system (``formulation.shared_bandwidth``), and
-after each end that it counts on.
+Jobs that end by themselves are ways that cost nothing. Of one request alone a variable says when its nodes are free:
+after all checkpoints that are written, however they share the file system (``formulation.shared_bandwidth``), and after
+each end that it counts on.
 
 Lost work comes first, then what coming back costs (with what the request's own nodes wait, where it is alone),
 checkpoint time and preemptees, each held while the next is minimised.
@@ -32,7 +32,7 @@ import numpy as np
 from clearway.model.problem import ACTION_ORDER, Action, Option
 from clearway.planning.base import Seconds
 from clearway.planning.formulation.lost_units import fitting_units
-from clearway.planning.joint.nodes import Given, JointNodes, allocated, required_of
+from clearway.planning.joint.nodes import JointNodes, allocated, given_of, required_of
 from clearway.planning.joint.reduced_cost import Cell, Flags, Found, Numbers, Program, ProgramBuilder, relaxed, within
 from clearway.planning.joint.requests import Allocation, Best, Request
 
@@ -46,7 +46,7 @@ class Leaving(NamedTuple):
     job_id: str
     option: Option
     first: int
-    last: int | None = None  # of a job that is suspended: the only request that its nodes serve
+    only: int | None = None  # of a job that is suspended: the only request that its nodes serve
 
 
 class JointProgram:
@@ -84,24 +84,19 @@ class JointProgram:
     def _all_ways(self) -> Iterator[Leaving]:
         """A job leaves for the first request within each delay, where this takes time; otherwise for the first of all.
 
-        Where it is suspended, it leaves for one request alone. For several requests a job that has ended is left alone.
+        Where it is suspended, it leaves for one request alone.
         """
         known: set[tuple[str, Option, int]] = set()
         for number, request in enumerate(self._requests):
             limit_s = self._limits[number]
             for job in sorted(request.problem.candidates, key=lambda job: job.job_id):
-                ways = [option for option in job.options if self._soonest_s(option) <= limit_s]
-                ends = [option for option in ways if option.action is Action.END]
-                options = ways if self._one or not ends else ends
-                for option in sorted(options, key=lambda option: ACTION_ORDER[option.action]):
+                for option in sorted(job.options, key=lambda option: ACTION_ORDER[option.action]):
                     suspends = option.action is Action.SUSPEND
                     sort = number if suspends else limit_s if option.checkpoint_s else -1
-                    if (way := (job.job_id, option, sort)) not in known:
+                    in_time = self._steps_s(max(option.checkpoint_s, option.ready_s)) <= limit_s
+                    if in_time and (way := (job.job_id, option, sort)) not in known:
                         known.add(way)
                         yield Leaving(job.job_id, option, number, number if suspends else None)
-
-    def _soonest_s(self, option: Option) -> int:
-        return max(self._steps_s(option.checkpoint_s), self._steps_s(option.ready_s))
 
     def _all_keys(self) -> Numbers:
         """Lost work in units, what coming back costs, checkpoint time and preemptees, by column."""
@@ -176,7 +171,11 @@ class JointProgram:
                 if each.takes_all_jobs(request) and any(job_id == other for other, _ in each.asks[request].held)
             ]
             self._add_left(job_id, count, whole)
-            self._add_kept(job_id, count, given)
+            for column, request in given:  # a suspended job's nodes serve only the request that it was suspended for
+                ways = self._of_job.get(job_id, ())
+                others = [(way, count) for way in ways if self._leave[way].only not in (None, request)]
+                if others:
+                    rows.at_most([*others, (column, 1.0)], count)
         for column, request in given:
             if not each.takes_all_jobs(request):
                 self._add_part(number, request, column)
@@ -189,14 +188,6 @@ class JointProgram:
             if any(cut <= request < end for _, request in given):
                 taken = [(column, 1.0) for column, request in given if request < end]
                 self._builder.at_most([*taken, *((column, -count) for column, first in ways if first <= cut)], 0.0)
-
-    def _add_kept(self, job_id: str, count: float, given: Sequence[tuple[int, int]]) -> None:
-        """A suspended job's nodes serve only the request that it was suspended for."""
-        suspended = [column for column in self._of_job.get(job_id, ()) if self._leave[column].last is not None]
-        for column, request in given:
-            others = [(way, count) for way in suspended if self._leave[way].last != request]
-            if others:
-                self._builder.at_most([*others, (column, 1.0)], count)
 
     def _add_part(self, number: int, request: int, column: int) -> None:
         """Where any of these nodes is given to the request, the jobs that have left give back enough."""
@@ -311,11 +302,6 @@ class JointProgram:
         left_by = [self._leave[column] for column in np.flatnonzero(found[: len(self._leave)] > 0.5).tolist()]
         ways = {each.job_id: (each.option, each.first) for each in left_by if each.option.action is not Action.END}
         ends = {each.job_id: each.option for each in left_by if each.option.action is Action.END}
-        left = [list(each.names) for each in self._classes]
-        given = []
-        for (number, request), column in self._give.items():
-            count = round(found[column])
-            if count:
-                given.append(Given(request, left[number][:count], self._classes[number].asks[request]))
-                del left[number][:count]
+        named = [(each, each.names) for each in self._classes]
+        given = given_of(named, ((*of, found[column]) for of, column in self._give.items()))
         return allocated(self._requests, self._limits, given, ways, ends)

@@ -199,9 +199,8 @@ def within(program: Program, others: Numbers, chosen: Flags, seconds_left: Secon
             break
     if found.status == _INFEASIBLE:
         return Found(inf, None)
-    least = float(program.cost @ values) + program.unit * (
-        -inf if found.mip_dual_bound is None else found.mip_dual_bound
-    )
+    bound = -inf if found.mip_dual_bound is None else found.mip_dual_bound
+    least = float(program.cost @ values) + bound * program.unit
     if found.x is None:
         return Found(least, None, cut_short=True)
     values[chosen] = np.where(program.whole[chosen], np.round(found.x), found.x)
