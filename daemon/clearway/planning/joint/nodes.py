@@ -58,7 +58,6 @@ class NodeClass:
     names: tuple[str, ...]
     jobs: frozenset[str]  # that hold these nodes
     asks: Mapping[int, Demand]
-    required_by: frozenset[int]
 
     @cached_property
     def must_leave(self) -> Mapping[int, frozenset[str]]:
@@ -90,13 +89,7 @@ class JointNodes:
             signs = tuple([signs.get(name) for signs in all_signs])
             alike[frozenset(self._holders[name]), tuple(asks[name].items()), signs].append(name)
         self.classes = [
-            NodeClass(
-                tuple(names),
-                frozenset(self._holders[names[0]]),
-                asks[names[0]],
-                frozenset(number for number, request in enumerate(requests) if names[0] in required_of(request)),
-            )
-            for names in alike.values()
+            NodeClass(tuple(names), frozenset(self._holders[names[0]]), asks[names[0]]) for names in alike.values()
         ]
         self._class_of = {name: number for number, each in enumerate(self.classes) for name in each.names}
 

@@ -28,9 +28,9 @@ and about 0.1 s for each phase.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, islice
+from itertools import compress, groupby, islice
 from math import ceil, inf
 from typing import NamedTuple, Self
 
@@ -73,6 +73,16 @@ class World:
         ends_s = {job_id: end.ready_s for job_id, end in ends_of(kinds).items()}
         return cls(JointNodes(kinds).classes, jobs, dict.fromkeys(jobs, inf) | ends_s)
 
+    def usable(
+        self, asked: Mapping[int, int], taken: Collection[str], kept: Collection[str] | None
+    ) -> Iterator[tuple[NodeClass, list[str]]]:
+        """The classes of which some nodes may still be given for what is asked, and these nodes."""
+        for each in self.classes:
+            if not asked.keys().isdisjoint(each.asks):
+                names = [name for name in each.names if name not in taken and (kept is None or name in kept)]
+                if names:
+                    yield each, names
+
     def ways(self, job_id: str, limit_s: float) -> list[Option]:
         """Those in time, but for its end."""
         return [
@@ -95,7 +105,13 @@ class Served:
     """What the phases so far have given."""
 
     gone: dict[str, tuple[Option, int]] = field(default_factory=dict)  # jobs: the way, and the first group of the phase
+    given: list[Given] = field(default_factory=list)
     nodes: set[str] = field(default_factory=set)
+
+    def add(self, leaving: Mapping[str, Option], given: Sequence[Given], first: int) -> None:
+        self.gone |= {job_id: (option, first) for job_id, option in leaving.items()}
+        self.given += given
+        self.nodes.update(*[each.names for each in given])
 
 
 class PhaseProgram:
@@ -107,19 +123,14 @@ class PhaseProgram:
         asked: Mapping[int, int],
         limit_s: float,
         *,
-        state: Served | None = None,
+        state: Served,
         kept: Collection[str] | None = None,
         second_node_s: float = 0.0,
     ) -> None:
         """``kept``: nodes that may be given, in whole numbers; None: all, in parts."""
         self._asked, self._whole = asked, kept is not None
         self.cut_short = False  # by a limit, in ``solve``
-        state = state or Served()
-        able = (each for each in world.classes if not asked.keys().isdisjoint(each.asks))
-        named = (
-            (each, [n for n in each.names if n not in state.nodes and (kept is None or n in kept)]) for each in able
-        )
-        self._classes = [(each, names) for each, names in named if names]
+        self._classes = list(world.usable(asked, state.nodes, kept))
         holders = {job_id for each, _ in self._classes for job_id in each.jobs}
         self._gone = {each for each in holders if each in state.gone or world.ends_s[each] <= limit_s}
         self._ways: list[tuple[str, Option]] = []
@@ -216,8 +227,8 @@ class PhaseProgram:
                 used.update(self._classes[number][1][: ceil(found.values[column]) + 1])
         return Priced(max(0.0, least - _MARGIN * added), float(prices[0]), frozenset(used))
 
-    def lacking(self, requests: Sequence[tuple[int, int]], seconds_left: Seconds) -> list[bool]:
-        """Of each request (its kind and nodes): whether not even parts of jobs make room; where time is up, of none.
+    def room_for(self, requests: Sequence[tuple[int, int]], seconds_left: Seconds) -> list[bool]:
+        """Of each request (its kind and nodes): whether parts of jobs make room; nothing where it is not known which.
 
         A node that an earlier one lacks weighs more.
         """
@@ -225,7 +236,7 @@ class PhaseProgram:
 
         program, count = self._program, len(requests)
         if seconds_left() <= 0:
-            return [False] * count
+            return []
         width, height, kinds = len(program.cost), len(program.most), list(self._asked)
         rows = [height - len(kinds) + kinds.index(kind) for kind, _ in requests]
         lacking = csr_array((-np.ones(count), (rows, np.arange(count))), shape=(height, count))
@@ -240,7 +251,8 @@ class PhaseProgram:
             seconds_left(),
             presolve=True,
         )
-        return [False] * count if found.values is None else (found.values[width:] > _USED).tolist()
+        room = [] if found.values is None else [lacks <= _USED for lacks in found.values[width:].tolist()]
+        return [] if all(room) else room
 
     def solve(self, seconds_left: Seconds, *, first: bool) -> tuple[dict[str, Option], list[Given]] | None:
         """The jobs that leave, and what the kinds are given; None where nothing was found.
@@ -271,7 +283,7 @@ def by_parts(requests: Sequence[Request], seconds_left: Seconds) -> Best | None:
     """
     alike_ones = groups_of(requests, 1)
     kinds = [as_one(group, group[-1].problem.max_delay_s) for group in alike_ones]
-    if not all(divisible(each) for each in kinds):
+    if not all(map(divisible, kinds)):
         return None
     world = World.of(kinds)
     kind_of = {each.job_id: kind for kind, group in enumerate(alike_ones) for each in group}
@@ -279,13 +291,12 @@ def by_parts(requests: Sequence[Request], seconds_left: Seconds) -> Best | None:
     for _ in range(_TRIES):
         wanted = [(kind_of[each.job_id], each.nodes) for each in left]
         asked = Counter([kind for kind, nodes in wanted for _ in range(nodes)])
-        program = PhaseProgram(world, asked, max(each.problem.max_delay_s for each in left))
+        program = PhaseProgram(world, asked, max(each.problem.max_delay_s for each in left), state=Served())
         priced = program.priced(lambda: seconds_left() / 2)
         if priced is not None:
             groups = groups_of(left, max(2, MOST_GROUPS // len(kinds)))
             return _phased(world, groups, [kind_of[group[0].job_id] for group in groups], priced, seconds_left)
-        lacking = program.lacking(wanted, seconds_left)
-        left = [each for each, lacks in zip(left, lacking, strict=True) if not lacks] if any(lacking) else []
+        left = list(compress(left, program.room_for(wanted, seconds_left)))
         if not left:
             break
     return None
@@ -298,25 +309,22 @@ def _phased(
     merged = [as_one(group) for group in groups]
     limits = [int(each.problem.max_delay_s) for each in merged]
     reached, state = len(groups), Served()
-    given: list[Given] = []
     for limit_s, numbers in groupby(range(reached), limits.__getitem__):
         number_of = {kinds[number]: number for number in numbers}
         asked = {kind: merged[number].nodes for kind, number in number_of.items()}
         kept = _kept(world, asked, limit_s, priced, state)
         second_node_s = priced.second_node_s if limit_s < limits[-1] else 0.0
         program = PhaseProgram(world, asked, limit_s, state=state, kept=kept, second_node_s=second_node_s)
-        found = program.solve(seconds_left, first=not given)
+        found = program.solve(seconds_left, first=not state.given)
         first = min(number_of.values())
         if found is None:
-            if not given or not program.cut_short:
+            if not state.given or not program.cut_short:
                 return None
             reached = first  # in the next cycle the others may have more
             break
-        leaving, nodes = found
-        state.gone |= {job_id: (option, first) for job_id, option in leaving.items()}
-        given += [each._replace(request=number_of[each.request]) for each in nodes]
-        state.nodes.update(*[each.names for each in nodes])
-    plan = allocated(merged[:reached], limits[:reached], given, state.gone)
+        leaving, given = found
+        state.add(leaving, [each._replace(request=number_of[each.request]) for each in given], first)
+    plan = allocated(merged[:reached], limits[:reached], state.given, state.gone)
     if plan is None:
         return None
     later = frozenset(each.job_id for group in groups[reached:] for each in group)

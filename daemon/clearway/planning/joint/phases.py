@@ -106,19 +106,23 @@ def _program(requests: Sequence[Request], limits: Sequence[int]) -> tuple[list[_
         end_s = ends[job.job_id].ready_s if job.job_id in ends else inf
         last = sum(limit_s < end_s for limit_s in limits)  # they stand in the order of the phases
         missing[last:] -= job.nodes
-        begin = len(ways)
-        for option in job.options:
-            soonest_s = max(ceil(option.checkpoint_s), option.ready_s)
-            if option.action is not Action.END:
-                phases = [phase for phase in range(last) if soonest_s <= limits[phase]]
-                phases = phases if option.checkpoint_s else phases[:1]
-                ways += [_Leaving(job, option, phase, last) for phase in phases]
-        builder.at_most([(builder.column(way.cost), 1.0) for way in ways[begin:]], 1.0)
+        mine = list(_ways(job, last, limits))
+        builder.at_most([(builder.column(way.cost), 1.0) for way in mine], 1.0)
+        ways += mine
     for phase, limit_s in enumerate(limits):
         gone = [(at, way) for at, way in enumerate(ways) if way.phase <= phase]
         builder.at_least([(at, float(way.job.nodes)) for at, way in gone if phase < way.last], float(missing[phase]))
         builder.at_most([(at, float(way.seconds)) for at, way in gone if way.seconds], limit_s)
     return ways, builder.program()
+
+
+def _ways(job: Candidate, last: int, limits: Sequence[int]) -> Iterator[_Leaving]:
+    for option in job.options:
+        if option.action is not Action.END:
+            soonest_s = max(ceil(option.checkpoint_s), option.ready_s)
+            in_time = [phase for phase in range(last) if soonest_s <= limits[phase]]
+            for phase in in_time if option.checkpoint_s else in_time[:1]:
+                yield _Leaving(job, option, phase, last)
 
 
 def _given(leaves: Mapping[str, _Leaving], requests: Sequence[Request], limits: Sequence[int]) -> Iterator[Given]:

@@ -131,7 +131,7 @@ class JointProgram:
         for (number, request), column in self._give.items():
             given[number].append((column, request))
             wanted[request].append((column, 1.0))
-            if request in self._classes[number].required_by:
+            if self._classes[number].names[0] in required_of(self._requests[request]):
                 required[request].append((column, 1.0))
         written = [(column, float(self.written_s(way.option))) for column, way in enumerate(self._leave)]
         written = [(column, seconds) for column, seconds in written if seconds]
