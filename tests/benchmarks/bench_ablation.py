@@ -84,7 +84,7 @@ NOTHING = Switch("(all there is)", {})
 
 WHOLE = (
     NOTHING,
-    Switch("bounds as a whole (core, relaxation)", {f"{_DP}._by_bounds": _none}),
+    Switch("bounds as a whole (core, relaxation)", {f"{_DP}.solve_by_core": _none}),
     Switch("bounds/relaxation: prices of a node and of a step", {f"{_BOUNDS}.relaxation.Relaxation.pair": _none}),
     Switch("bounds/core: deadlines in parts", {f"{_BOUNDS}.core._PARTS": 1}),
     Switch("bounds/core: larger trials", {f"{_BOUNDS}.core.FEW_CELLS": 10**18}),

@@ -7,6 +7,7 @@ its plan is exact and there is a better one.
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections import defaultdict
@@ -122,6 +123,7 @@ def measured(problems: Iterable[Posed], *, beside: bool = True) -> dict[str, Row
     rows: dict[str, Row] = defaultdict(Row)
     pace = Pace(time.process_time, arrays=True)
     pace.take()
+    gc.freeze()  # what is held here is not to be looked through while a plan is made
     for posed in problems:
         known = stored.get(posed.key) or best(posed.problem, GUARD_SECONDS)
         found = planned(posed.problem)

@@ -8,7 +8,6 @@ are running jobs; the records have the length of real ones.
 from __future__ import annotations
 
 import json
-import math
 import re
 import stat
 import subprocess
@@ -20,12 +19,12 @@ from pathlib import Path
 from clearway import bootstrap
 from clearway.config.configuration import Config
 from clearway.model.clock import SystemClock
+from clearway.service.loop import undisturbed
 from clearway.slurm import parse
 from clearway.slurm.cli import CliBackend
 from clearway.telemetry.log import configure_logging
 
 URGENT_NODES = 64
-PAUSES = 5  # between cycles, for each that is measured
 # As the format of each call asks: the answer of all jobs is made once for a token, and written anew with a change.
 SQUEUE = r"""#!/bin/sh
 cd {folder}
@@ -217,12 +216,11 @@ def run_daemon(folder: Path) -> None:
     loop = bootstrap.build(config, origin="benchmark", backend=backend, clock=clock).loop
     loop.settle()
     for _ in sys.stdin:
-        begin = time.process_time()
-        report = loop.cycle()
-        spent = time.process_time() - begin
+        with undisturbed():
+            begin = time.process_time()
+            report = loop.cycle()
+            spent = time.process_time() - begin
         loop.settle()  # as ``Loop.run`` does, between two cycles
-        for _ in range(PAUSES):
-            loop.look_ahead(math.inf)
         size = (len(report.snapshot.jobs), len(report.snapshot.nodes), len(report.open_evictions))
         print(json.dumps(asdict(Cycled(spent, _most_mib(), *size))), flush=True)
 

@@ -11,7 +11,7 @@ import pytest
 
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.bounds import core
-from clearway.planning.dp import eviction_dp, suffix_tables
+from clearway.planning.dp import eviction_dp
 from clearway.planning.dp.eviction_dp import EvictionDP, is_program
 from tests.oracle.exhaustive import exhaustive
 from tests.oracle.many import answers, check_answers, seeds
@@ -150,13 +150,6 @@ def test_without_a_proof_the_gap_holds(monkeypatch: pytest.MonkeyPatch) -> None:
                     lost = Fraction(str(point.lost_work_node_s))
                     assert lost - best[0] <= lost * Fraction(curve.gap) * (1 + Fraction(1, 10**9))
     assert inexact > 4
-
-
-def test_a_curve_may_be_larger_than_memory_over_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = medium_problem("arbitrary", 300)
-    expected = EvictionDP().solve(problem)
-    monkeypatch.setattr(suffix_tables, "KEEP_BYTES", 0)
-    assert EvictionDP().solve(problem) == expected
 
 
 @pytest.mark.parametrize("trial", [1, 24])

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from clearway.model.plan import CurvePoint
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning.dp import suffix_tables
 from clearway.planning.dp.eviction_dp import EvictionDP, is_program
 from tests.oracle.exhaustive import Answer, exhaustive, nodes_freed, whole_steps
 from tests.oracle.many import EXACT, answer, answers, check_answers
@@ -84,13 +83,10 @@ def test_all_jobs_are_needed_and_more_than_there_are() -> None:
         assert_exact(replace(problem, nodes_needed=everybody + 1))
 
 
-@pytest.mark.parametrize("tweak", ["blocks", "python integers", "both of them"])
-def test_every_way_to_save_memory_or_time_gives_the_same_plan(tweak: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if tweak != "python integers":
-        monkeypatch.setattr(suffix_tables, "KEEP_BYTES", 0)
+def test_python_integers_give_the_same_plan() -> None:
     for seed in range(300):
         problem = random_problem(seed)
-        if tweak != "blocks" and not is_program(problem):
+        if not is_program(problem):
             problem = _with_lost_work_times(problem, 10**18)
         check_answers(problem, answers(problem, EvictionDP().solve(problem)), exhaustive(problem))
 

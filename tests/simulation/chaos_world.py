@@ -10,7 +10,6 @@ window is some microseconds, and no program can close it. A slow command is such
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -180,7 +179,6 @@ class ChaosDaemon:
         self.busy = True
         try:
             self.loop.cycle()
-            self.loop.look_ahead(math.inf)
         except Killed:
             self.die()
         except (ClearwayError, CycleEndedError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -142,9 +141,7 @@ class World:
 
     def tick(self, seconds: float = 0.5) -> CycleReport:
         self.clock.advance(seconds)
-        report = self.loop.cycle()
-        self.loop.look_ahead(math.inf)
-        return report
+        return self.loop.cycle()
 
     def run_until(self, done: Callable[[], bool], limit_s: float = 600.0, every_s: float = 0.5) -> None:
         """Cycle until ``done``; fails after ``limit_s`` of the cluster's time."""

@@ -118,7 +118,7 @@ class DrainController:
 
     def _of(self, number: int, names: Sequence[str]) -> EmptiesNodes:
         eviction = self.operations.find(number)
-        if not isinstance(eviction, EmptiesNodes) or not set(names) <= set(eviction.order.nodes):
+        if not isinstance(eviction, EmptiesNodes) or not set(names) <= set(eviction.drained_nodes):
             raise DrainError(f"node {names[0]} was not drained by this daemon")
         if eviction.state.before_start:
             raise DrainError(f"node {names[0]} is being emptied by drain {number}; cancel that instead")

@@ -12,7 +12,7 @@ def matching_rule(job: Job, rules: Sequence[PreemptorRule]) -> PreemptorRule | N
     """The first rule that makes this job a preemptor."""
     for rule in rules:
         if (
-            is_of(rule, job.partitions, job.qos, job.account, job.user)
+            _is_of(rule, job)
             and (not rule.job_name or any(fnmatchcase(job.name, pattern) for pattern in rule.job_name))
             and (not rule.comment or _claims_delay(job))
         ):
@@ -20,18 +20,22 @@ def matching_rule(job: Job, rules: Sequence[PreemptorRule]) -> PreemptorRule | N
     return None
 
 
+def may_be_urgent(rules: Sequence[PreemptorRule], job: Job) -> bool:
+    """Whether some rule is for jobs of its partitions, QoS, account and user."""
+    return any(_is_of(rule, job) for rule in rules)
+
+
 def _claims_delay(job: Job) -> bool:
     claims, _ = read_claims(job)
     return claims is not None and claims.max_delay_s is not None
 
 
-def is_of(rule: PreemptorRule, partitions: Sequence[str], qos: str, account: str, user: str) -> bool:
-    """Whether the rule is for jobs of these; what they are called and what they claim count beside that."""
+def _is_of(rule: PreemptorRule, job: Job) -> bool:
     return (
-        (not rule.partition or bool(set(partitions) & set(rule.partition)))
-        and (not rule.qos or qos in rule.qos)
-        and (not rule.account or account in rule.account)
-        and (not rule.user or user in rule.user)
+        (not rule.partition or not set(job.partitions).isdisjoint(rule.partition))
+        and (not rule.qos or job.qos in rule.qos)
+        and (not rule.account or job.account in rule.account)
+        and (not rule.user or job.user in rule.user)
     )
 
 

@@ -90,10 +90,17 @@ class History:
         return self._upper(known) if known else None
 
     def queueing_s(self, nodes: int) -> float:
-        """How long a requeued job of so many nodes will wait to run again; 0 while too few have come back.
+        """How long a requeued job of so many nodes will wait to run again; 0 while too few have come back."""
+        if nodes not in self._queueing:  # it is asked for each running job
+            self._queueing[nodes] = self._median_wait_s(nodes)
+        return self._queueing[nodes]
 
-        The median of jobs of half to twice the nodes; where these are too few, of all.
-        """
+    @cached_property
+    def _queueing(self) -> dict[int, float]:
+        return {}
+
+    def _median_wait_s(self, nodes: int) -> float:
+        """Of jobs of half to twice the nodes; where these are too few, of all."""
         alike = [each.queued_s for each in self.requeued if nodes <= 2 * each.nodes and each.nodes <= 2 * nodes]
         for waits in (alike, [each.queued_s for each in self.requeued]):
             if len(waits) >= self.learning.min_samples:

@@ -127,7 +127,7 @@ N_contra = TypeVar("N_contra", bound=EmptiesNodes, contravariant=True)
 def hold_reason(e: EmptiesNodes) -> str:
     """What a drained node's Reason says; by it the hold is known to be ours, and whose."""
     number = f"{e.eviction_id} {e.mark}" if e.mark else str(e.eviction_id)
-    return f"{_HOLD} {number}" + (f": {e.order.reason}" if e.order.reason else "")
+    return f"{_HOLD} {number}" + (f": {e.plan.order.reason}" if e.plan.order.reason else "")
 
 
 def drain_number(reason: str) -> int | None:
@@ -137,12 +137,12 @@ def drain_number(reason: str) -> int | None:
 
 def nodes_held(e: EmptiesNodes, snapshot: ClusterSnapshot) -> tuple[str, ...]:
     reason = hold_reason(e)
-    nodes = [snapshot.node_by_name[name] for name in e.order.nodes if name in snapshot.node_by_name]
+    nodes = [snapshot.node_by_name[name] for name in e.drained_nodes if name in snapshot.node_by_name]
     return tuple(node.name for node in nodes if node.drained and node.reason == reason)
 
 
 def nodes_with_other_reasons(e: EmptiesNodes, snapshot: ClusterSnapshot) -> tuple[str, ...]:
-    reasons = {name: snapshot.node_by_name[name].reason for name in e.order.nodes if name in snapshot.node_by_name}
+    reasons = {name: snapshot.node_by_name[name].reason for name in e.drained_nodes if name in snapshot.node_by_name}
     return tuple(name for name, reason in reasons.items() if reason and reason != hold_reason(e))
 
 
@@ -155,7 +155,7 @@ def not_ours_to_drain(nodes: Iterable[str], snapshot: ClusterSnapshot) -> str:
 class NodesLifecycle(Lifecycle[N_contra]):
     def target(self, e: N_contra, command: Command, snapshot: ClusterSnapshot) -> Target:
         ours = nodes_held(e, snapshot)
-        missing = tuple(name for name in e.order.nodes if name not in ours)
+        missing = tuple(name for name in e.drained_nodes if name not in ours)
         return Target(nodes=ours if command is Command.UNDRAIN else missing, reason=hold_reason(e))
 
     def step_context(self, e: N_contra, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:  # noqa: ARG002

@@ -273,7 +273,22 @@ class Eviction(Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drain(Operation):
+class EmptiesNodes(Operation):
+    """One that holds nodes by the DRAIN state."""
+
+    plan: DrainPlan | RelocationPlan
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(user=self.plan.order.actor)
+
+    @property
+    def drained_nodes(self) -> tuple[str, ...]:
+        return self.plan.order.nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain(EmptiesNodes):
     """Jobs leave so that nodes are empty, which stay so until they are brought back."""
 
     kind: ClassVar[OperationKind] = OperationKind.DRAIN
@@ -284,17 +299,9 @@ class Drain(Operation):
     def order(self) -> DrainOrder:
         return self.plan.order
 
-    @property
-    def subject(self) -> Subject:
-        return Subject(user=self.order.actor)
-
-    @property
-    def drained_nodes(self) -> tuple[str, ...]:
-        return self.order.nodes
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Relocation(Operation):
+class Relocation(EmptiesNodes):
     """Jobs go on elsewhere, one after another, on nodes told before."""
 
     kind: ClassVar[OperationKind] = OperationKind.RELOCATION
@@ -304,14 +311,6 @@ class Relocation(Operation):
     @property
     def order(self) -> RelocationOrder:
         return self.plan.order
-
-    @property
-    def subject(self) -> Subject:
-        return Subject(user=self.order.actor)
-
-    @property
-    def drained_nodes(self) -> tuple[str, ...]:
-        return self.order.nodes
 
     @property
     def between_nodes(self) -> Preemption | None:
@@ -373,9 +372,6 @@ class Promise(Operation):
     @property
     def window(self) -> tuple[datetime, datetime] | None:
         return self.order.at, self.order.until
-
-
-EmptiesNodes = Drain | Relocation  # those that hold nodes by the DRAIN state
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Planner(Protocol):
         """
         ...
 
-    def soonest_s(self, problem: EvictionProblem, seconds_left: Seconds = unlimited) -> int | None:
+    def soonest_s(self, problem: EvictionProblem) -> int | None:
         """The first moment, in whole steps, at which the nodes can be free; None where they cannot in time."""
         ...
 
@@ -88,14 +88,14 @@ class PlainPlanner(ABC):
         """Its plan for the longest deadline."""
         return self.solve(problem.within(problem.max_delay_s))
 
-    def soonest_s(self, problem: EvictionProblem, seconds_left: Seconds = unlimited) -> int | None:
+    def soonest_s(self, problem: EvictionProblem) -> int | None:
         """By bisection: what is in time for a deadline is in time for every later one."""
         possible, impossible = problem.last_step, -1
-        if not self.decide(problem, seconds_left).points[0].feasible:
+        if not self.decide(problem).points[0].feasible:
             return None
         while possible - impossible > 1:
             step = (possible + impossible) // 2
-            if self.decide(problem.within(step * problem.step_s), seconds_left).points[0].feasible:
+            if self.decide(problem.within(step * problem.step_s)).points[0].feasible:
                 possible = step
             else:
                 impossible = step

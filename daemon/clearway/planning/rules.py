@@ -49,9 +49,7 @@ class NodeCount:
     def begin(self) -> None:
         """No job has left."""
         self.freed = 0
-        self._missing = [
-            demand.missing for demand in self.demands
-        ]  # less what was given back: 0 or less where it is free
+        self._missing = [demand.missing for demand in self.demands]  # less what was given back; <= 0: it is free
 
     @property
     def enough(self) -> bool:
@@ -102,18 +100,13 @@ class Rule(PlainPlanner):
         self, contest: Contest, count: NodeCount, offered: Mapping[int, Sequence[Way]], deadline: int
     ) -> Taken | None:
         """None where it finds no plan."""
-        count.begin()
         in_time = {rank: [way for way in offered[rank] if way.steps <= deadline] for rank in count.jobs}
         keys = {rank: self.key(contest.candidates[rank], ways) for rank, ways in in_time.items() if ways}
         order = sorted(keys, key=lambda rank: (keys[rank], rank))
 
         taken = self._until_enough(order, in_time, deadline, count)
         for _ in range(self.again if count.enough else 0):
-            if len(taken) < 2:
-                break
             order = _reordered(order, taken, contest)
-            for way in taken:
-                count.leave_not(way.rank)
             taken = self._until_enough(order, in_time, deadline, count)
         if not count.enough:
             return None
@@ -124,7 +117,8 @@ class Rule(PlainPlanner):
     def _until_enough(
         self, order: Sequence[int], in_time: Mapping[int, Sequence[Way]], left: int, count: NodeCount
     ) -> list[Way]:
-        """The ways of the jobs that leave."""
+        """The ways of the jobs that leave, none having left before."""
+        count.begin()
         taken: list[Way] = []
         for rank in order:
             if count.enough:

@@ -18,16 +18,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
-from math import ceil
 
 from clearway.config.configuration import Mode
 from clearway.eligibility.under_way import UnderWay
 from clearway.execution.progress import fresh_operation
 from clearway.model.operations import Eviction, EvictionState
-from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, PlannedAction, Preemptor, Verdict
+from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, Preemptor, Verdict
 from clearway.model.problem import Action, EvictionProblem
 from clearway.planning.base import Planner
-from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another
+from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another, planned_action
 from clearway.planning.joint.requests import Allocation, Best, Request
 from clearway.planning.joint.several import gap_of, plan_together
 from clearway.preemption.candidates import Survey
@@ -263,12 +262,8 @@ def _point(allocation: Allocation, solution: Solution, busy_s: int) -> CurvePoin
     own = [each for each in problem.candidates if each.job_id in names]
     ready_s = {(each.job_id, way.action): way.ready_s for each in own for way in each.options}
     passed_s = busy_s if allocation.done_s or allocation.ending else 0
-    planned = []
-    for job_id, option in going:
-        ready = ceil(ready_s.get((job_id, option.action), option.ready_s))
-        return_node_s = 0 if option.action is Action.END else option.return_node_s
-        lost_node_s, checkpoint_s = option.lost_work_node_s, ceil(option.checkpoint_s)
-        planned.append(PlannedAction(job_id, option.action, lost_node_s, checkpoint_s, ready, return_node_s))
+    own_ways = ((key, replace(way, ready_s=ready_s.get((key, way.action), way.ready_s))) for key, way in going)
+    planned = [planned_action(job_id, way, 1) for job_id, way in own_ways]
     return CurvePoint(
         max_delay_s=min(allocation.done_s + passed_s, problem.max_delay_s) if busy_s else allocation.done_s,
         feasible=True,

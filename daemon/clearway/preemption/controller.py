@@ -4,7 +4,7 @@ One cycle: who waits without a plan, what each and all of them can have (``batch
 anything is done (store), and the first of them are begun (begin). What is not begun is carried on first in the next.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -26,7 +26,7 @@ from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.model.report import Subject, Waiting
 from clearway.preemption.batch import LATER, Answers, BatchDecision, SolveAlone, Turns, decide_batch, under_way_beside
-from clearway.preemption.candidates import CandidateCache, Survey, changes_at
+from clearway.preemption.candidates import Survey, changes_at
 from clearway.preemption.detection import OthersThatWait, ordinary_preemptors, preemptors
 from clearway.preemption.plan import Solution, solve_alone
 from clearway.preemption.problem import horizon, longest_horizon
@@ -89,23 +89,32 @@ class PreemptionController:
     emit: Emit
     silent: SilentNodes
     turns: Turns = field(default_factory=Turns)
-    looks: CandidateCache = field(default_factory=CandidateCache)
+    without_plan: set[str] = field(default_factory=set)  # in this cycle, as none can be made for the cluster as it is
 
     def update(self, context: CycleContext) -> tuple[Waiting, ...]:
         """Plan for preemptors without an eviction, as time allows; all that wait, by deadline, and what they get."""
+        outdated, whys = self.proposals.outdated, _Whys()
+        self.without_plan.clear()
         with self.basis.time.spending():
-            rules, attempt, whys = context.config.preemptors, self.quarantine.attempt_job, _Whys()
+            rules, attempt = context.config.preemptors, self.quarantine.attempt_job
             urgent = preemptors(context.snapshot, rules, self._placements(), attempt)
             self._serve(urgent, whys, context)
             ordinary: Sequence[Preemptor] | None = None
             if context.config.eternal.partitions and not context.paused:
-                ordinary = self.quarantine.attempt_part("eternal jobs", self._serve_ordinary, urgent, whys, context)
-            return self._told((*urgent, *(ordinary or ())), whys, context)
-
-    def look_ahead(self, context: CycleContext, go_on: Callable[[], bool]) -> None:
-        """Between two cycles: what the next plan has not to look at any more, as far as ``go_on`` says."""
-        if context.config.preemptors:
-            self.looks.look_ahead(self.basis.context(context, UnderWay(), counts=False), go_on)
+                serve = partial(self._serve_ordinary, urgent, whys, context)
+                ordinary = self.quarantine.attempt_part("eternal jobs", serve)
+            found = {each.job.job_id: each for each in (*urgent, *(ordinary or ()))}
+        # A proposal stays where its job's turn did not come.
+        for job_id in [each for each in outdated if each in self.without_plan or each not in found]:
+            self.executor.put_aside(*outdated[job_id], context.now)
+        outdated.clear()
+        kept, told = self.operations.by_preemptor(), list[Waiting]()
+        for job_id, each in sorted(found.items(), key=lambda item: (item[1].deadline, item[0])):
+            if (e := kept.get(job_id)) is None:
+                told.append(Waiting(each, None, whys.get(job_id, "its plan has just ended")))
+            else:
+                told.append(Waiting(each, e.eviction_id, e.outcome or e.state.value))
+        return tuple(told)
 
     def _serve_ordinary(self, urgent: Sequence[Preemptor], whys: _Whys, context: CycleContext) -> Sequence[Preemptor]:
         """Eternal jobs make room for them, after all urgent ones."""
@@ -119,20 +128,6 @@ class PreemptionController:
         found = ordinary_preemptors(context.snapshot, config.eternal, config.preemptors, context.now, others)
         self._serve(found, whys, context)
         return found
-
-    def _told(self, found: Sequence[Preemptor], whys: _Whys, context: CycleContext) -> tuple[Waiting, ...]:
-        """Proposals whose turn did not come stay, those whose job is gone do not."""
-        for job_id in self.proposals.outdated.keys() - {each.job.job_id for each in found}:
-            self.proposals.put_outdated_aside(job_id, context)
-        self.proposals.outdated.clear()
-        kept = self.operations.by_preemptor()
-
-        def told(each: Preemptor) -> Waiting:
-            if (e := kept.get(each.job.job_id)) is None:
-                return Waiting(each, None, whys.get(each.job.job_id, "its plan has just ended"))
-            return Waiting(each, e.eviction_id, e.outcome or e.state.value)
-
-        return tuple(map(told, sorted(found, key=lambda each: (each.deadline, each.job.job_id))))
 
     def _left_alone(self, job: Job, context: CycleContext) -> str | None:
         return self.suppression.reason(job) or self.pauses.left_alone(job.user, context.now)
@@ -154,7 +149,7 @@ class PreemptionController:
             with time.asking():  # by turns, as long as not all can be asked about
                 context = replace(context, limits=self.backend.limits(jobs), reservations=self.backend.reservations())
         planning, began = self.basis.context(context, UnderWay()), self.clock.monotonic()
-        survey = Survey(longest_horizon(fresh, planning), self.looks)
+        survey = Survey(longest_horizon(fresh, planning))
         known = self._answers(order, planning, survey, context)
         whys |= {each.job.job_id: self.turns.last_told(each) for each in fresh if each.job.job_id not in known}
         left: Sequence[Preemptor] = [each for each in fresh if each.job.job_id in known]
@@ -164,11 +159,10 @@ class PreemptionController:
             known = {}
             claimed += [plan for _, plan in decided.plans if isinstance(plan, Plan)]
             stored, changed = self._store_all(decided, planning, whys, context)
-            acting = self._begin(stored, context, began)
-            left, began = decided.later, self.clock.monotonic()
-            if changed or acting or time.left_s() <= 0:
-                whys |= self._missed(left, decided.why_later)
+            whys |= self._missed(decided.later, decided.why_later)
+            if self._begin(stored, context, began) or changed or time.left_s() <= 0:
                 return
+            left, began = decided.later, self.clock.monotonic()
 
     def _fresh(self, found: Sequence[Preemptor], whys: _Whys, context: CycleContext) -> list[Preemptor]:
         by_preemptor, outdated = self.operations.by_preemptor(), {} if context.paused else self.proposals.outdated
@@ -250,7 +244,7 @@ class PreemptionController:
             if isinstance(plan, Plan):
                 made.append((preemptor, plan))
             else:
-                whys |= self._without_plan([preemptor], plan.why, context)
+                whys |= self._without_plan([preemptor], plan.why)
         look = _FreshLook(self.backend, self.clock, [preemptor.job.job_id for preemptor, _ in made])
         began_s, time = self.clock.monotonic(), self.basis.time
         for _, group in groupby(made, key=lambda each: each[1].components or each[1].preemptor.job_id):
@@ -265,17 +259,19 @@ class PreemptionController:
             found = self.quarantine.attempt_job(f"{waiting[0].job.job_id} with a plan", store)
             if isinstance(found, _Stored):
                 stored.append(found)
-                continue
-            changed |= found == _CHANGED
-            whys |= self._without_plan(waiting, found or _FAILED, context)
+                for each in waiting:
+                    whys.pop(each.job.job_id, None)
+            else:
+                changed |= found == _CHANGED
+                whys |= self._without_plan(waiting, found or _FAILED)
         return stored, changed
 
-    def _without_plan(self, some: Sequence[Preemptor], why: str, context: CycleContext) -> _Whys:
+    def _without_plan(self, some: Sequence[Preemptor], why: str) -> _Whys:
         """Where the cluster only changed, a proposal stays until there is another."""
-        for preemptor in some:
-            if preemptor.job.job_id in self.proposals.outdated and why != _CHANGED:
-                self.proposals.put_outdated_aside(preemptor.job.job_id, context)
-        return {each.job.job_id: why for each in some}
+        whys = {each.job.job_id: why for each in some}
+        if why != _CHANGED:
+            self.without_plan.update(whys)
+        return whys
 
     def _store_unit(
         self, unit: _Unit, planning: PlanningContext, context: CycleContext, look: _FreshLook | None

@@ -24,7 +24,7 @@ from clearway.config.configuration import EternalConfig, PreemptorRule
 from clearway.eligibility.constraint import alternatives
 from clearway.eligibility.limits import may_be_lifted
 from clearway.eligibility.node_usage import licenses_of
-from clearway.eligibility.urgent import is_eternal, is_of, matching_rule, urgent_partitions
+from clearway.eligibility.urgent import is_eternal, matching_rule, may_be_urgent, urgent_partitions
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
 from clearway.model.plan import Obstacle, ObstacleCode, Preemptor
@@ -49,11 +49,10 @@ def preemptors(
     """The pending jobs that some rule makes preemptors, most pressing first; ``own_placements`` are Clearway's own."""
     looks = (
         attempt(f"{job.job_id} as an urgent job", partial(preemptor_of, job, rules, own_placements, snapshot))
-        for job in snapshot.pending
         # There may be many thousands that no rule can make urgent, whatever they claim.
-        if any(is_of(rule, job.partitions, job.qos, job.account, job.user) for rule in rules)
+        for job in filter(partial(may_be_urgent, rules), snapshot.pending)
     )
-    found = _whole_jobs([each for each in looks if each is not None], snapshot)
+    found = _whole_jobs([each for each in looks if each is not None])
     return tuple(sorted(found, key=lambda preemptor: (preemptor.deadline, preemptor.job.job_id)))
 
 
@@ -64,9 +63,9 @@ def preemptor_of(
     rule = matching_rule(job, rules)
     if rule is None:
         return None
-    max_delay_s = max_delay_of(job, rule)
-    tasks = tasks_at_once(job, snapshot)
+    max_delay_s, tasks = max_delay_of(job, rule), tasks_at_once(job, snapshot)
     found = obstacle(job, own_placements, snapshot.topology, snapshot.taken_at)
+    components = () if job.het_job_id is None else snapshot.components.get(job.het_job_id, ())
     return Preemptor(
         job=job,
         rule=rule.name or f"rule {rules.index(rule) + 1}",
@@ -74,37 +73,32 @@ def preemptor_of(
         deadline=waits_since(job) + timedelta(seconds=max_delay_s),
         obstacle=found or (None if tasks else _LIMIT_REACHED),
         tasks=max(1, tasks),
-        components=tuple(each.job_id for each in _components(job, snapshot)),
+        components=tuple(each.job_id for each in components),
         max_late_s=rule.max_late,
         max_kill_loss_s=rule.max_kill_loss,
         only_in=urgent_partitions(job, rule),
     )
 
 
-def _components(job: Job, snapshot: ClusterSnapshot) -> tuple[Job, ...]:
-    return () if job.het_job_id is None else snapshot.components.get(job.het_job_id, ())
-
-
-def _whole_jobs(found: Sequence[Preemptor], snapshot: ClusterSnapshot) -> Iterator[Preemptor]:
+def _whole_jobs(found: Sequence[Preemptor]) -> Iterator[Preemptor]:
     """The components of a heterogeneous job are urgent together: by the first deadline, and none if one cannot be."""
     by_id = {each.job.job_id: each for each in found}
     for each in found:
         if not each.components:
             yield each
             continue
-        parts = _components(each.job, snapshot)
-        group = [by_id[part.job_id] for part in parts if part.job_id in by_id]
-        why = _not_together(each, parts, group)
+        group = [by_id[job_id] for job_id in each.components if job_id in by_id]
+        why = _not_together(each, group)
         of_all = Obstacle(ObstacleCode.HETEROGENEOUS, why) if why else None
         yield replace(each, deadline=min(o.deadline for o in group), obstacle=each.obstacle or of_all)
 
 
-def _not_together(one: Preemptor, parts: Sequence[Job], group: Sequence[Preemptor]) -> str:
+def _not_together(one: Preemptor, group: Sequence[Preemptor]) -> str:
     """Why no plan can be made for all components; ``group`` are those that are urgent."""
-    if len(group) < len(parts) or [part.het_job_offset for part in parts] != list(range(len(parts))):
+    if [each.job.het_job_offset for each in group] != list(range(len(one.components))):
         return "not all components of its heterogeneous job wait as urgent ones"
-    if len(parts) > MOST_COMPONENTS:
-        return f"its heterogeneous job has {len(parts)} components; at most {MOST_COMPONENTS} can be planned for"
+    if len(group) > MOST_COMPONENTS:
+        return f"its heterogeneous job has {len(group)} components; at most {MOST_COMPONENTS} can be planned for"
     others = ((o.job.display_id, o.obstacle) for o in group if o is not one and o.obstacle)
     return next((f"component {name}: {found.why}" for name, found in others if found), "")
 

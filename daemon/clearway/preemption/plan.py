@@ -30,7 +30,7 @@ from clearway.planning.formulation.shared_bandwidth import with_options
 from clearway.preemption.candidates import Survey
 from clearway.preemption.explanation import without
 from clearway.preemption.node_needs import node_of, placement_nodes, takes_parts
-from clearway.preemption.problem import PreparedProblem, boot_times, eternal_jobs, prepare_problem
+from clearway.preemption.problem import PreparedProblem, eternal_jobs, prepare_problem
 from clearway.preemption.validation import ask_of, before_planning, latest_start, reserved_before_end
 
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
@@ -157,8 +157,9 @@ class _Search:
         prepared = prepare(whole=self.whole)
         yield prepared
         some_off = self.survey.once("off", lambda: any(node.boot_s is not None for node in context.snapshot.nodes))
-        if some_off and boot_times(preemptor, partition, context):
-            yield prepare(whole=self.whole, booting=True)
+        booting = prepare(whole=self.whole, booting=True) if some_off else prepared
+        if booting.ground.eligible != prepared.ground.eligible:
+            yield booting
         # No job is suspended for parts of nodes: to suspend all jobs of whole nodes may still lose less.
         if context.config.candidates.allow_suspend and takes_parts(prepared.problem) and not job.gpus:
             yield prepare(whole=True)

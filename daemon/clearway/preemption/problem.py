@@ -77,7 +77,7 @@ def prepare_problem(
     """
     survey = survey or Survey()
     config, now = context.config, context.now
-    boots = boot_times(preemptor, partition, context) if booting else {}
+    boots = _boot_times(preemptor, partition, context) if booting else {}
     horizon_s = horizon(preemptor, context) - max(boots.values(), default=0.0)
     ground = _ground(preemptor, partition, context, survey, boots, max(horizon_s, survey.longest_s), whole=whole)
     parts = ground.needs is not None
@@ -133,7 +133,7 @@ def _ground(
     of_rule = (preemptor.rule, preemptor.max_kill_loss_s, preemptor.only_opportunistic, preemptor.ordinary)
     claimed = (under_way.jobs, under_way.avoid, under_way.lasting)
     of_jobs = ("looks", *of_rule, *claimed, leaving, suspend_on, job.memory_mib if may_suspend else 0)
-    looks = survey.once(of_jobs, partial(looks_at_jobs, preemptor, context, leaving, suspend_on, survey.cache))
+    looks = survey.once(of_jobs, partial(looks_at_jobs, preemptor, context, leaving, suspend_on))
     ways = (of_jobs, ends_within_s)
     jobs = survey.once(("jobs", *ways), lambda: job_options(looks, ends_within_s))
     alone = (job.job_id, preemptor.tasks) if job.licenses or several else None
@@ -230,7 +230,7 @@ def longest_horizon(some: Sequence[Preemptor], context: PlanningContext) -> floa
     return max(horizon(each, context) for each in some) if len(some) > 1 else 0.0
 
 
-def boot_times(preemptor: Preemptor, partition: str, context: PlanningContext) -> dict[str, float]:
+def _boot_times(preemptor: Preemptor, partition: str, context: PlanningContext) -> dict[str, float]:
     """Nodes that are switched off, could serve it, and would be up in time; and the seconds to boot, at most."""
     under_way, limit_s = context.under_way, context.config.execution.node_boot
     horizon_s = horizon(preemptor, context)

@@ -171,10 +171,6 @@ class Proposals:
         self.operations.replace_proposal(after)
         return after
 
-    def put_outdated_aside(self, job_id: str, context: CycleContext) -> None:
-        """There is no other plan for an outdated one."""
-        self.executor.put_aside(*self.outdated.pop(job_id), context.now)
-
     def _begin_if_allowed(self, e: Eviction, context: CycleContext) -> None:
         """In automatic mode a plan waits only as long as there is a reason to ask."""
         waits = e.state is EvictionState.AWAITING_APPROVAL and e.mode == Mode.AUTOMATIC

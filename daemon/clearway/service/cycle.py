@@ -163,9 +163,6 @@ class Cycle:
             in_arrears=self.executor.pace.in_arrears(now),
         )
 
-    def look_ahead(self, context: CycleContext, go_on: Callable[[], bool]) -> None:
-        self.quarantine.attempt_part("looks ahead", lambda: self.preemption.look_ahead(context, go_on))
-
     def _forget(self) -> None:
         """What follows one snapshot after another has missed some, or another daemon writes."""
         self.parts.history.forget()

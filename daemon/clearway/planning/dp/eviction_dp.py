@@ -1,14 +1,14 @@
 """The eviction problem, solved exactly: whole nodes by the CoSim paper's dynamic program, all else by one program.
 
 Model: single jobs, of each of which at most one way is taken. A way frees the job's nodes, takes s steps on the shared
-file system (checkpoints are written one after another) and loses work. See ``suffix_tables`` for the recurrence and
-``node_time_tables`` for the answer to every deadline and for ties. Where jobs share nodes, parts of nodes are asked
-for, or checkpoints share the file system, it is the program of ``joint.program`` that decides.
+file system (checkpoints are written one after another) and loses work. See ``node_time_tables`` for the recurrence, the
+answer to every deadline, and ties. Where jobs share nodes, parts of nodes are asked for, or checkpoints share the file
+system, it is the program of ``joint.program`` that decides.
 
-Cost: O(N T K) per way in time; memory as ``suffix_tables`` says. Where that is much, ``bounds.core`` first proves which
-jobs are not in doubt, and N, T and K become those of the few that are. Tables over all jobs take one pass for each
-window, but windows in which only the number of missing nodes differs, because other jobs end by themselves, share one.
-One deadline alone takes a small part of the time of a curve.
+Cost: that of ``node_time_tables``. Where it is much, ``bounds.core`` first proves which jobs are not in doubt, and the
+tables hold the few that are. Tables over all jobs take one pass for each window, but windows in which only the number
+of missing nodes differs, because other jobs end by themselves, share one. One deadline alone takes a small part of the
+time of a curve.
 
 Source: the CoSim paper, Algorithm 1, with exact ties and ends added.
 """
@@ -16,18 +16,18 @@ Source: the CoSim paper, Algorithm 1, with exact ties and ends added.
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import groupby
-from math import ceil, gcd
+from math import gcd
 from operator import attrgetter
 from typing import NamedTuple
 
 from clearway.model.plan import Curve, CurvePoint
-from clearway.model.problem import EvictionProblem, Option
+from clearway.model.problem import EvictionProblem
 from clearway.planning.base import PlainPlanner, Seconds, unlimited
 from clearway.planning.bounds.core import Solved, solve_by_core
-from clearway.planning.dp.node_time_tables import NodeTimeTables, items_of
-from clearway.planning.dp.suffix_tables import TooMuchError
-from clearway.planning.formulation.shared_bandwidth import after_others, as_asked, plan_rank, shares, with_options
+from clearway.planning.dp.node_time_tables import NodeTimeTables, TooMuchError, items_of
+from clearway.planning.formulation.shared_bandwidth import after_others, as_asked, plan_rank, shares
 from clearway.planning.formulation.windows import NOTHING, Contest, Taken, Window
 from clearway.planning.joint.one import OneRequest
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE
@@ -66,10 +66,8 @@ class EvictionDP(PlainPlanner):
         found = OneRequest(problem).decided(self.name, seconds_left, waiting_nodes)
         return _no_worse(found, problem.within(problem.max_delay_s))
 
-    def soonest_s(self, problem: EvictionProblem, seconds_left: Seconds = unlimited) -> int | None:
-        if is_program(problem):
-            return OneRequest(problem).soonest_s(seconds_left)
-        return super().soonest_s(problem, seconds_left)
+    def soonest_s(self, problem: EvictionProblem) -> int | None:
+        return OneRequest(problem).soonest_s() if is_program(problem) else super().soonest_s(problem)
 
 
 class _Chosen(NamedTuple):
@@ -92,25 +90,18 @@ class _Chosen(NamedTuple):
 
     @property
     def point(self) -> CurvePoint:
-        at = replace(self.window, first_step=self.done, last_step=self.done)
-        (point,) = self.by.contest.points([at], lambda _: {self.done: self.taken}.get)
-        return point
+        return self.by.contest.point(self.window, self.done, self.taken)
 
 
 class _LastDeadline:
     """The longest deadline of a serial problem on whole nodes, and what is carried out within it.
 
-    So that one solution tells which of the plans that lose the least is carried out, each second of a checkpoint counts
-    for its job as what coming back costs, ``waiting_nodes`` node-seconds of it.
+    So that one solution tells which of the plans that lose the least is carried out, its checkpoints are weighed.
     """
 
     def __init__(self, problem: EvictionProblem, waiting_nodes: int) -> None:
-        def weighed(option: Option) -> Option:
-            waits_s = ceil(option.checkpoint_s / problem.step_s) * problem.step_s
-            return replace(option, return_node_s=option.return_node_s + waiting_nodes * waits_s) if waits_s else option
-
         self.problem, self.waiting_nodes = problem, waiting_nodes
-        self.contest = Contest(with_options(problem, weighed) if waiting_nodes else problem)
+        self.contest = Contest(problem, waiting_nodes)
         self.windows = list(self.contest.windows())
 
     def chosen(self) -> tuple[CurvePoint, Solved]:
@@ -137,28 +128,33 @@ class _LastDeadline:
         first = next(able)
         return _Chosen(self, taken, max(soonest, first.first_step), first), solved
 
+    def _losing_at_most(self, lost: int, place: int, last_step: int) -> _Chosen | None:
+        """The best plan of a deadline in this window if it loses no more: then none of its jobs alone loses more."""
+        window, base = self.windows[place], self.contest.losses.base
+        ways = {rank: tuple([way for way in some if way.lost // base <= lost]) for rank, some in window.ways.items()}
+        found, _ = self._within(replace(window, last_step=last_step, ways=ways))
+        return found if found is not None and found.lost == lost else None
+
     def _sooner(self, best: _Chosen) -> _Chosen:
         """Of plans that lose no more, the one whose returns and wait are the least; it counts on fewer jobs to end.
 
         The first window in which no more is lost is found by bisection, as no later one loses more. Up to the beginning
         of a window checkpoints keep nobody waiting.
         """
-        plain = _LastDeadline(self.problem, 0)
+        plain, lost = _LastDeadline(self.problem, 0), best.lost
 
-        def loses_no_more(place: int) -> bool:
-            found, _ = self._within(self.windows[place])
-            return found is not None and found.lost == best.lost
+        @cache
+        def within(place: int) -> _Chosen | None:
+            return self._losing_at_most(lost, place, self.windows[place].last_step)
 
         last = self.windows.index(best.window)
-        first_place = bisect_left(range(last), x=True, key=loses_no_more)
+        first_place = bisect_left(range(last), x=True, key=lambda place: within(place) is not None)
         for place in range(first_place, min(last + 1, first_place + _WINDOWS)):
-            first = self.windows[place].first_step
-            if self.waiting_nodes * first * self.problem.step_s >= best.waits(self.waiting_nodes):
+            first, found = self.windows[place].first_step, within(place)
+            if found is None or self.waiting_nodes * first * self.problem.step_s >= best.waits(self.waiting_nodes):
                 break
-            for by, its in ((self, self.windows[place]), (plain, replace(plain.windows[place], last_step=first))):
-                found, _ = by._within(its)  # noqa: SLF001 - another of its kind
-                if found is not None and found.lost == best.lost:
-                    best = min(best, found, key=lambda each: each.waits(self.waiting_nodes))
+            at_first = plain._losing_at_most(lost, place, first) if found.taken.steps < first else None
+            best = min(best, found, at_first or found, key=lambda each: each.waits(self.waiting_nodes))
         return best
 
 
@@ -182,38 +178,24 @@ def _no_worse(curve: Curve, problem: EvictionProblem) -> Curve:
 
 
 def _solved(contest: Contest, windows: Sequence[Window]) -> Solved:
-    """The best for each deadline (in steps) where enough nodes can be freed, and how far it is proven."""
-    same = groupby(windows, key=attrgetter("ways", "demands"))  # however many nodes are missing
-    passes = [list(each) for _, each in same]
-    solved = _by_bounds(contest, windows, len(passes))
-    if solved is not None:
-        return solved
-    answers: dict[int, Taken] = {}
-    for some in passes:
-        answers |= _by_tables(some)
-    return Solved(answers)
+    """The best for each deadline (in steps) where enough nodes can be freed, and how far it is proven.
 
-
-def _by_bounds(contest: Contest, windows: Sequence[Window], passes: int) -> Solved | None:
-    """The answers by bounds; None where tables over all jobs are quicker."""
+    By bounds, unless tables over all jobs are quicker; one pass for windows that differ in the missing nodes alone.
+    """
     missing = [window for window in windows if window.missing]
     sizes = {nodes for window in missing for nodes in window.demands.values()}
     if not sizes:
-        return None
+        return Solved()
+    passes = [list(same) for _, same in groupby(missing, key=attrgetter("ways", "demands"))]
     most = max(window.missing for window in missing) // gcd(*sizes) + 1
-    cells = passes * len(contest.candidates) * (missing[-1].last_step + 1) * most
-    return None if cells < CORE_CELLS else solve_by_core(missing)
+    cells = len(passes) * len(contest.candidates) * (missing[-1].last_step + 1) * most
+    solved = None if cells < CORE_CELLS else solve_by_core(missing)
+    return solved or Solved({step: plan for some in passes for step, plan in _by_tables(some).items()})
 
 
 def _by_tables(windows: Sequence[Window]) -> dict[int, Taken]:
-    """By deadline, of windows that differ in the number of missing nodes alone."""
-    missing = [window for window in windows if window.missing]
-    whole = windows[0]  # of all, it misses the most nodes
-    if len(windows) > 1:  # ways that take longer than the last that misses any has time are left out
-        whole = replace(whole, last_step=(missing or windows)[-1].last_step)
-    items = items_of(whole)
+    """By deadline, of windows that differ in the number of missing nodes alone: the first misses the most."""
+    items = items_of(replace(windows[0], last_step=windows[-1].last_step))
     reach = sum([item.nodes for item in items])
-    solvable = [window for window in missing if window.missing <= reach]
-    if not solvable:
-        return {}
-    return NodeTimeTables(items, solvable).answers()
+    solvable = [window for window in windows if window.missing <= reach]
+    return NodeTimeTables(items, solvable).answers() if solvable else {}

@@ -59,8 +59,7 @@ def _ways(candidates: Sequence[Candidate]) -> dict[str, Option]:
     """Of each job that has one: the way that loses least of those that are open now and take no time."""
     found = {}
     for each in candidates:
-        at_once = [way for way in each.options if not (way.checkpoint_s or way.ready_s)]
-        ways = [way for way in at_once if way.action is not Action.SUSPEND]
+        ways = [way for way in each.options if not (way.checkpoint_s or way.ready_s or way.action is Action.SUSPEND)]
         if ways:
             found[each.job_id] = min(ways, key=lambda way: (way.action is not Action.END, way.lost_work_node_s))
     return found

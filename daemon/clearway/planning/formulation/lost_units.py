@@ -12,10 +12,8 @@ in tens, hundreds ... of node-seconds; lost work never is.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
-
-from clearway.model.problem import Option
 
 _MOST_DECIMALS = 9
 _ROOM = 1 << 62
@@ -23,9 +21,11 @@ _ROOM = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class LostUnits:
-    """Turns lost work into whole units and back."""
+    """Turns lost work into whole units and back; with the return of options into one whole number each."""
 
     decimals: int
+    base: int = 1  # 1: no return is counted
+    coarse: int = 1  # node-seconds of return that count as one
 
     def units(self, lost_work_node_s: float) -> int:
         return round(Decimal(str(lost_work_node_s)).scaleb(self.decimals)) if self.decimals else round(lost_work_node_s)
@@ -50,44 +50,22 @@ def fitting_units(lost_work_node_s: Sequence[float]) -> LostUnits:
     return LostUnits(decimals)
 
 
-@dataclass(frozen=True, slots=True)
-class Losses:
-    """Turns the lost work and the return of options into one whole number each, and sums of them back."""
-
-    lost: LostUnits
-    base: int  # 1: no option has a return
-    coarse: int  # node-seconds of return that count as one
-
-    def of(self, options: Sequence[Option]) -> list[int]:
-        lost = [self.lost.units(option.lost_work_node_s) for option in options]
-        if self.base == 1:
-            return lost
-        more = [(option.return_node_s + self.coarse // 2) // self.coarse for option in options]
-        return [units * self.base + extra for units, extra in zip(lost, more, strict=True)]
-
-    @property
-    def returns(self) -> bool:
-        """Whether any option has a return, counted or too small to be."""
-        return self.base > 1 or self.coarse > 1
-
-    def lost_node_s(self, loss: int) -> float:
-        """Node-seconds of lost work in a sum."""
-        return self.lost.node_s(loss // self.base)
-
-
-def fitting_losses(candidates: Sequence[Sequence[Option]]) -> Losses:
-    """For problems with these options of each candidate, of which at most one is taken."""
-    options = [option for each in candidates for option in each]
-    lost = fitting_units([option.lost_work_node_s for option in options])
-    if min([option.return_node_s for option in options], default=0) < 0:
+def in_units(candidates: Sequence[Sequence[tuple[float, int]]]) -> tuple[LostUnits, list[int]]:
+    """The unit for lost work and return of all options, at most one of each candidate taken; and every option in it."""
+    lost = fitting_units([lost_node_s for each in candidates for lost_node_s, _ in each])
+    if min([back for each in candidates for _, back in each], default=0) < 0:
         raise ValueError("coming back must cost a number of node-seconds >= 0")
-    most = [max([option.return_node_s for option in each], default=0) for each in candidates]
-    if not any(most):
-        return Losses(lost, 1, 1)
-    worst = 1 + sum(max([lost.units(option.lost_work_node_s) for option in each], default=0) for each in candidates)
-    coarse = 1
+    units = [[lost.units(lost_node_s) for lost_node_s, _ in each] for each in candidates]
+    most = [max([back for _, back in each], default=0) for each in candidates]
+    worst, coarse = 1 + sum([max(each, default=0) for each in units]), 1
     while True:
-        base = 1 + sum((each + coarse // 2) // coarse for each in most)
+        half = coarse // 2
+        base = 1 + sum([(each + half) // coarse for each in most])
         if base == 1 or worst * base * (len(candidates) + 1) * 2 <= _ROOM:
-            return Losses(lost, base, coarse)
+            break
         coarse *= 10
+    both = zip(units, candidates, strict=True)
+    numbers = [
+        unit * base + (back + half) // coarse for some, each in both for unit, (_, back) in zip(some, each, strict=True)
+    ]
+    return replace(lost, base=base, coarse=coarse), numbers

@@ -15,6 +15,7 @@ enough only with every one of them.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, methodcaller
 from typing import NamedTuple
 
 from clearway.model.problem import Amounts, Candidate, EvictionProblem, Needs, NodeResources
@@ -88,20 +89,23 @@ def supply_of(problem: EvictionProblem, needs: Needs, candidates: Sequence[Candi
 
 
 def changed(asked: Demands, gone: Collection[int], able: Collection[int]) -> tuple[Demands, int]:
-    """The demands that can still be met once some jobs have left, and the nodes that are free by then."""
-    kept: Counter[Demand] = Counter()
+    """The demands that can still be met once some jobs have left, and the nodes that are free by then.
+
+    Others are ``able`` to leave; each demand is looked at for each window, so that this takes much of a plan's time.
+    """
+    kept: dict[Demand, int] = {}
     free = 0
     for demand, nodes in asked.items():
         after: Demand | None = demand
-        if any(rank in gone or rank not in able for rank, _ in demand.held):
+        held = [each for each in demand.held if each[0] in able]
+        if len(held) < len(demand.held):
             missing = demand.missing
             for rank, amounts in demand.held:
                 if rank in gone:
                     missing = tuple([short - given for short, given in zip(missing, amounts, strict=True)])
-            left = [(rank, amounts) for rank, amounts in demand.held if rank in able and rank not in gone]
-            after = _canonical(Demand(tuple(left), missing))
+            after = _canonical(Demand(tuple(held), missing))
         if after is not None and after.held:
-            kept[after] += nodes
+            kept[after] = kept.get(after, 0) + nodes
         elif after is not None:
             free += nodes
     return kept, free
@@ -112,12 +116,9 @@ _Resource = tuple[Callable[[Amounts], int], int]  # how much of it an amount is,
 
 
 def _resources(per_node: Amounts) -> list[_Resource]:
-    found: list[_Resource] = [
-        (lambda amounts: amounts.cores, per_node.cores),
-        (lambda amounts: amounts.memory_mib, per_node.memory_mib),
-    ]
-    found += [(lambda amounts, name=name: amounts.gpus_of(name), count) for name, count in per_node.gpus]  # type: ignore[misc]
-    return [(of, needed) for of, needed in found if needed]
+    asked: list[_Resource] = [(attrgetter("cores"), per_node.cores), (attrgetter("memory_mib"), per_node.memory_mib)]
+    asked += [(methodcaller("gpus_of", name), count) for name, count in per_node.gpus]
+    return [(of, needed) for of, needed in asked if needed]
 
 
 def _resources_of(node: NodeResources, of_nodes: Sequence[_Resource]) -> Sequence[_Resource]:

@@ -71,16 +71,12 @@ def after_others(problem: EvictionProblem, busy_s: int) -> EvictionProblem:
 
 
 def planned_action(job_id: str, option: Option, step_s: int) -> PlannedAction:
-    ends = option.action is Action.END
-    return PlannedAction(
-        job_id,
-        option.action,
-        0.0 if ends else option.lost_work_node_s,
-        0 if ends else ceil(option.checkpoint_s / step_s) * step_s,
-        ceil(option.ready_s),
-        0 if ends else option.return_node_s,
-        None if ends else option.file_system_s,
-    )
+    ready_s = ceil(option.ready_s)
+    if option.action is Action.END:
+        return PlannedAction(job_id, option.action, 0.0, 0, ready_s)
+    written_s = ceil(option.checkpoint_s / step_s) * step_s
+    lost, back = option.lost_work_node_s, option.return_node_s
+    return PlannedAction(job_id, option.action, lost, written_s, ready_s, back, option.file_system_s)
 
 
 def as_asked(point: CurvePoint, problem: EvictionProblem, gone_s: int) -> CurvePoint:

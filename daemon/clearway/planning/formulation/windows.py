@@ -15,15 +15,15 @@ Of a job's options B goes when A loses no more and takes no longer, and is bette
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from math import inf
+from math import ceil, inf
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, Self
 
 from clearway.model.plan import CurvePoint, PlannedAction
-from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem
-from clearway.planning.formulation.lost_units import fitting_losses
+from clearway.model.problem import ACTION_ORDER, Action, Candidate, EvictionProblem, Option
+from clearway.planning.formulation.lost_units import in_units
 from clearway.planning.formulation.partial_nodes import Demand, Demands, Supply, changed, supply_of
 from clearway.planning.formulation.shared_bandwidth import planned_action
 
@@ -79,9 +79,12 @@ _BY_ORDER = itemgetter(2, 1, 0)  # an order, lost work, steps
 
 
 class Contest:
-    """An eviction problem made ready: jobs ranked by job_id (as text), options in steps, node classes."""
+    """An eviction problem made ready: jobs ranked by job_id (as text), options in steps, node classes.
 
-    def __init__(self, problem: EvictionProblem) -> None:
+    Each second of a checkpoint counts for its job as what coming back costs, ``waiting_nodes`` node-seconds of it.
+    """
+
+    def __init__(self, problem: EvictionProblem, waiting_nodes: int = 0) -> None:
         if problem.step_s <= 0 or problem.max_delay_s < 0:
             raise ValueError("an eviction problem needs step_s > 0 and max_delay_s >= 0")
         self.problem = problem
@@ -89,13 +92,21 @@ class Contest:
         if len({candidate.job_id for candidate in self.candidates}) < len(self.candidates):
             raise ValueError("an eviction problem names each job_id once")
         self._options = [option for candidate in self.candidates for option in candidate.options]
-        self.losses = fitting_losses([candidate.options for candidate in self.candidates])
+        step_node_s = waiting_nodes * problem.step_s
+
+        def costs(option: Option) -> tuple[float, int]:
+            back = option.return_node_s
+            if step_node_s and option.checkpoint_s:
+                back += step_node_s * ceil(option.checkpoint_s / problem.step_s)
+            return option.lost_work_node_s, back
+
+        self.losses, lost = in_units([[costs(option) for option in each.options] for each in self.candidates])
         self._planned: dict[int, PlannedAction] = {}
         self.ways: list[list[Way]] = []  # by rank
         # what does not change from window to window is done once
         self._sometimes: dict[int, list[Way]] = {}  # of jobs with a way that is not there for every deadline
         self._always: dict[int, tuple[Way, ...]] = {}  # of the others, as a window holds them
-        self._find_ways(self.losses.of(self._options))
+        self._find_ways(lost)
         self._supply = (
             Supply(problem.nodes_needed, 1, _whole_nodes(self.candidates))
             if problem.needs is None
@@ -107,8 +118,7 @@ class Contest:
         starts = {way.ready_step for ways in self.ways for way in ways if way.ready_step <= last_step}
         for first, following in pairwise([*sorted(starts | {0}), last_step + 1]):
             if following > first_step:
-                window = self._window(first, following - 1)
-                yield window if first >= first_step else replace(window, first_step=first_step)
+                yield self._window(max(first, first_step), following - 1)
 
     def points(
         self, windows: Iterable[Window], plans: Callable[[Window], Callable[[int], Taken | None]]
@@ -117,24 +127,25 @@ class Contest:
         found = []
         for window in windows:
             plan = plans(window) if window.missing else lambda _: NOTHING
-            found += [self._point(window, step, plan(step)) for step in window.deadlines]
+            found += [self.point(window, step, plan(step)) for step in window.deadlines]
         return tuple(found)
 
-    def _point(self, window: Window, step: int, taken: Taken | None) -> CurvePoint:
+    def point(self, window: Window, step: int, taken: Taken | None) -> CurvePoint:
         """The curve's point for a deadline; its actions are listed by job_id."""
         step_s = self.problem.step_s
         if taken is None:
             return CurvePoint(max_delay_s=step * step_s, feasible=False)
         gone = sorted([*taken.ways, *window.ended], key=_BY_RANK)
         actions = tuple([self._planned.get(way[5]) or self._plan(way) for way in gone])
+        returns = self.losses.base > 1 or self.losses.coarse > 1  # of any option, counted or too small to be
         return CurvePoint(
             step * step_s,
             feasible=True,
-            lost_work_node_s=self.losses.lost_node_s(taken.lost),
+            lost_work_node_s=self.losses.node_s(taken.lost // self.losses.base),
             checkpoint_s=taken.steps * step_s,
             nodes_freed=self._supply.nodes(taken.nodes + window.freed),
             actions=actions,
-            return_node_s=sum([planned.return_node_s for planned in actions]) if self.losses.returns else 0,
+            return_node_s=sum([planned.return_node_s for planned in actions]) if returns else 0,
         )
 
     def _plan(self, way: Way) -> PlannedAction:
@@ -187,15 +198,11 @@ class Contest:
 def _undominated(ways: Sequence[Way]) -> tuple[Way, ...]:
     if len(ways) < 2:
         return tuple(ways)
-    quickest, *later = sorted(ways)
-    kept, least = [quickest], quickest[1]
-    for way in later:
-        if way[1] < least:
+    kept: list[Way] = []
+    for way in sorted(ways):  # the quickest first
+        if not kept or way[1] < kept[-1][1]:
             kept.append(way)
-            least = way[1]
-    if len(kept) > 1:
-        kept.sort(key=_BY_ORDER)
-    return tuple(kept)
+    return tuple(sorted(kept, key=_BY_ORDER))
 
 
 def _whole_nodes(candidates: Sequence[Candidate]) -> Demands:

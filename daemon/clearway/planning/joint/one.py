@@ -65,9 +65,9 @@ class OneRequest:
         found = tuple(points.get(each) or CurvePoint(each * step_s, feasible=False) for each in every)
         return Curve(name, found, exact, gap)
 
-    def soonest_s(self, seconds_left: Seconds) -> int | None:
-        """The first moment at which the nodes can be free; None where they cannot, or that was not found in time."""
-        return self._program(self._problem).soonest_s(seconds_left)
+    def soonest_s(self) -> int | None:
+        """The first moment at which the nodes can be free; None where they cannot."""
+        return self._program(self._problem).soonest_s()
 
     @staticmethod
     def _program(problem: EvictionProblem) -> JointProgram:

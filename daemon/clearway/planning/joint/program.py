@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from clearway.model.problem import ACTION_ORDER, Action, Option
-from clearway.planning.base import Seconds
+from clearway.planning.base import Seconds, unlimited
 from clearway.planning.formulation.lost_units import fitting_units
 from clearway.planning.joint.nodes import JointNodes, allocated, given_of, required_of
 from clearway.planning.joint.reduced_cost import Cell, Flags, Found, Numbers, Program, ProgramBuilder, relaxed, within
@@ -219,9 +219,9 @@ class JointProgram:
         found = self._solve(self._program, seconds_left)
         return True if found.values is not None else (False if found.least == inf else None)
 
-    def soonest_s(self, seconds_left: Seconds) -> int | None:
-        """When the nodes of the only request can be free at the earliest; None when they cannot, or without time."""
-        values = self._solve(self._soonest(), seconds_left).values
+    def soonest_s(self) -> int | None:
+        """When the nodes of the only request can be free at the earliest; None when they cannot."""
+        values = self._solve(self._soonest(), unlimited).values
         return None if values is None else self._steps_s(float(values[self._waits].sum()) - _LITTLE)
 
     def _soonest(self) -> Program:
