@@ -110,4 +110,4 @@ class AsProgram:
     name = "program"
 
     def solve(self, problem: EvictionProblem) -> Curve:
-        return OneRequest.of(problem).curve(self.name)
+        return OneRequest(problem).curve(self.name)

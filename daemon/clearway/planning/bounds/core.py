@@ -180,7 +180,7 @@ class _Doubt:
         """The picks of, and whether may stay, the jobs in doubt the most; every other job as the bounds prefer it."""
         rel = self._relaxation
         stay = np.min([bound.stay for _, bound in self._best], axis=0)
-        reduced = np.min([bound.reduced(self.deadlines[at], rel.steps) for at, bound in self._best], axis=0)
+        reduced = np.min([bound.more(self.deadlines[at], rel.steps).min(axis=1) for at, bound in self._best], axis=0)
         killed = np.minimum.reduceat(np.where(rel.timed, NEVER, reduced), rel.firsts)
         doubt: Flags = np.zeros(len(self._items), dtype=bool)
         doubt[np.argsort(np.maximum(killed, stay), kind="stable")[:size]] = True
@@ -198,8 +198,7 @@ class _Doubt:
         for places, bound in self._best:
             room = self._costs[places] - bound.least[self.deadlines[places]]
             stay |= bound.stay <= room.max()
-            picks |= ~rel.timed & (bound.surplus <= room.max())
-            picks |= rel.timed & bound.within(self.deadlines[places], rel.steps, room)
+            picks |= (bound.more(self.deadlines[places], rel.steps) <= room[None]).any(axis=1)
         if self._pair is not None:
             most = int((self._costs - self._pair.least[self.deadlines]).max())
             stay &= self._pair.stay <= most
@@ -251,11 +250,10 @@ class _Core:
         return True
 
     def costs(self) -> Mapping[int, tuple[int, int, int]]:
-        forced, late = self._forced, self._forced.steps
-        if self._tables is not None:
-            return {step + late: (lost, steps + late, n) for step, (lost, steps, n) in self._tables.costs.items()}
-        cost = (forced.lost, late, len(forced.ways))
-        return {step + late: cost for step in self._part.deadlines}
+        late = self._forced.steps
+        if self._tables is None:
+            return {step: (plan.lost, plan.steps, len(plan.ways)) for step, plan in self.answers().items()}
+        return {step + late: (lost, steps + late, n) for step, (lost, steps, n) in self._tables.costs.items()}
 
     def answers(self) -> Mapping[int, Taken]:
         forced, late = self._forced, self._forced.steps

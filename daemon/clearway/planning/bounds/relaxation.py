@@ -62,23 +62,11 @@ class Bound:
     surplus: Ints  # by pick: likewise; with one price only for those without steps, of others the gain, negative
     time_gain: Ints  # H; empty with two prices
 
-    def reduced(self, deadlines: Ints, steps: Ints) -> Ints:
-        """By pick, how much more a plan with it costs at least, for the deadline where that is least."""
-        lowest, timed = self.surplus.copy(), np.flatnonzero(steps)
-        lowest[timed] = self._with_timed(timed, deadlines, steps).min(axis=1)
-        return lowest
-
-    def within(self, deadlines: Ints, steps: Ints, room: Ints) -> Flags:
-        """The picks with steps that cost no more than this much more, for one of the deadlines at least."""
-        timed = np.flatnonzero(steps)
-        found: Flags = np.zeros(len(steps), dtype=bool)
-        found[timed] = (self._with_timed(timed, deadlines, steps) <= room[None]).any(axis=1)
-        return found
-
-    def _with_timed(self, timed: Ints, deadlines: Ints, steps: Ints) -> Ints:
-        late = deadlines[None] - steps[timed, None]
+    def more(self, deadlines: Ints, steps: Ints) -> Ints:
+        """By pick (with so many steps) and deadline, how much more a plan with it costs at least."""
+        late = deadlines[None] - steps[:, None]
         lost_gain = self.time_gain[deadlines][None] - self.time_gain[np.maximum(late, 0)]
-        more: Ints = np.where(late >= 0, lost_gain + self.surplus[timed, None], OUT)
+        more: Ints = np.where(late >= 0, lost_gain + self.surplus[:, None], OUT)
         return more
 
 
@@ -144,13 +132,13 @@ class Relaxation:
         What it proves is concave in both prices: golden sections find that of a node, the sign of the steps that are
         left that of a step.
         """
-        known: dict[int, tuple[int, int]] = {}
+        known: dict[int, Bound] = {}
 
         def proven(exponent: float) -> int:
             price = round(2**exponent)
             if price not in known:
-                known[price] = self._step_price(price, deadline)
-            return known[price][0]
+                known[price] = self._best_pair(price, deadline)
+            return int(known[price].least[deadline])
 
         low, high = 0.0, log2(2 * max(self.prices) + 2)
         left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
@@ -159,19 +147,13 @@ class Relaxation:
                 low, left, right = left, right, left + _GOLDEN * (high - left)
             else:
                 high, right, left = right, left, right - _GOLDEN * (right - low)
-        price = max(known, key=lambda each: known[each][0])
-        return self._pair_bound(price, known[price][1])
+        return max(known.values(), key=lambda bound: int(bound.least[deadline]))
 
-    def _step_price(self, price: int, deadline: int) -> tuple[int, int]:
-        """What is proven at most with this price of a node, and the price of a step that does it."""
+    def _best_pair(self, price: int, deadline: int) -> Bound:
+        """What is proven at most with this price of a node and some price of a step."""
         relaxed = self.costs - price * self.nodes[self.owners]
-
-        def proven(step_price: int) -> tuple[int, int]:
-            base = np.minimum(0, np.minimum.reduceat(relaxed + step_price * self.steps, self.firsts))
-            return price * self.missing - step_price * deadline + int(base.sum()), step_price
-
         if self._steps_taken(relaxed) <= deadline:
-            return proven(0)
+            return self._pair_bound(price, 0)
         low, high = 1, 2 - int(relaxed.min())
         while high - low > 1 + (low >> _STEP_PRICE_BITS):
             step_price = max(low + 1, isqrt(low * high))
@@ -179,7 +161,8 @@ class Relaxation:
                 high = step_price
             else:
                 low = step_price
-        return max(proven(low), proven(high))
+        both = (self._pair_bound(price, low), self._pair_bound(price, high))
+        return max(both, key=lambda bound: int(bound.least[deadline]))
 
     def _steps_taken(self, relaxed: Ints) -> int:
         """By the jobs that are worth their prices, each in its best way."""

@@ -43,7 +43,7 @@ class EvictionDP(PlainPlanner):
 
     def solve(self, problem: EvictionProblem) -> Curve:
         if is_program(problem):
-            return _no_worse(OneRequest.of(problem).curve(self.name), problem)
+            return _no_worse(OneRequest(problem).curve(self.name), problem)
         return super().solve(problem)
 
     def solve_plain(self, problem: EvictionProblem) -> Curve:
@@ -63,11 +63,11 @@ class EvictionDP(PlainPlanner):
             else:
                 point = as_asked(point, problem, problem.max_delay_s - serial.max_delay_s)
                 return Curve(self.name, (point,), solved.proven, solved.gap, complete=False)
-        found = OneRequest.of(problem).decided(self.name, seconds_left, waiting_nodes)
+        found = OneRequest(problem).decided(self.name, seconds_left, waiting_nodes)
         return _no_worse(found, problem.within(problem.max_delay_s))
 
     def soonest_s(self, problem: EvictionProblem) -> int | None:
-        return OneRequest.of(problem).soonest_s(unlimited) if is_program(problem) else super().soonest_s(problem)
+        return OneRequest(problem).soonest_s() if is_program(problem) else super().soonest_s(problem)
 
 
 class _Chosen(NamedTuple):

@@ -88,14 +88,6 @@ def supply_of(problem: EvictionProblem, needs: Needs, candidates: Sequence[Candi
     return Supply(max(0, needed), weight, kept)
 
 
-def all_must_leave(held: Sequence[Vector], missing: Vector) -> bool:
-    """Whether every job on a node is needed, because without it the others give back too little."""
-    given = [sum(column) for column in zip(*held, strict=True)]
-    return all(
-        any(all_ - mine < short for all_, mine, short in zip(given, amounts, missing, strict=True)) for amounts in held
-    )
-
-
 def changed(asked: Demands, gone: Collection[int], able: Collection[int]) -> tuple[Demands, int]:
     """The demands that can still be met once some jobs have left, and the nodes that are free by then.
 

@@ -9,13 +9,15 @@ Cost: time in the number of (request, job, node) triples; for a request of conti
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
+from operator import gt, sub
 from typing import NamedTuple
 
 from clearway.model.problem import NodeResources, Option
-from clearway.planning.formulation.partial_nodes import Vector, all_must_leave, demands
+from clearway.planning.formulation.partial_nodes import Vector, demands
 from clearway.planning.formulation.places import by_switch, places_of, with_feature
 from clearway.planning.joint.requests import Allocation, Request, ends_of, holders_of
 
@@ -26,16 +28,14 @@ class Demand(NamedTuple):
     held: tuple[tuple[str, Vector], ...]
     missing: Vector
 
-    def met_by(self, gone: Collection[str]) -> bool:
-        given = [amounts for job_id, amounts in self.held if job_id in gone]
-        return all(sum(each[place] for each in given) >= short for place, short in enumerate(self.missing))
-
-    def needs_of(self, gone: Sequence[str]) -> list[str]:
-        """Those of ``gone`` that suffice and cannot be fewer: the first ones are dropped first."""
+    def needs_of(self, gone: Sequence[str]) -> list[str] | None:
+        """Those of ``gone`` that suffice and cannot be fewer: the first ones are dropped first; None: all do not."""
         held = dict(self.held)
         left = [job_id for job_id in gone if job_id in held]
         given = [held[job_id] for job_id in left]
         spare = [sum([each[place] for each in given]) - short for place, short in enumerate(self.missing)]
+        if min(spare, default=0) < 0:
+            return None
         for job_id in tuple(left):
             rest = [more - own for more, own in zip(spare, held[job_id], strict=True)]
             if min(rest, default=0) >= 0:
@@ -58,15 +58,19 @@ class NodeClass:
     names: tuple[str, ...]
     jobs: frozenset[str]  # that hold these nodes
     asks: Mapping[int, Demand]
-    required_by: frozenset[int]
 
     @cached_property
-    def takes_all_jobs(self) -> Mapping[int, bool]:
-        """By request: whether all jobs that it counts on have to leave."""
-        return {
-            request: all_must_leave([amounts for _, amounts in demand.held], demand.missing)
-            for request, demand in self.asks.items()
-        }
+    def must_leave(self) -> Mapping[int, frozenset[str]]:
+        """By request: the jobs without which the others give back too little."""
+        found = {}
+        for request, (held, missing) in self.asks.items():
+            given = [sum(column) for column in zip(*[amounts for _, amounts in held], strict=True)]
+            spare = list(map(sub, given, missing))
+            found[request] = frozenset(job_id for job_id, amounts in held if any(map(gt, amounts, spare)))
+        return found
+
+    def takes_all_jobs(self, request: int) -> bool:
+        return len(self.must_leave[request]) == len(self.asks[request].held)
 
 
 class JointNodes:
@@ -85,13 +89,7 @@ class JointNodes:
             signs = tuple([signs.get(name) for signs in all_signs])
             alike[frozenset(self._holders[name]), tuple(asks[name].items()), signs].append(name)
         self.classes = [
-            NodeClass(
-                tuple(names),
-                frozenset(self._holders[names[0]]),
-                asks[names[0]],
-                frozenset(number for number, request in enumerate(requests) if names[0] in required_of(request)),
-            )
-            for names in alike.values()
+            NodeClass(tuple(names), frozenset(self._holders[names[0]]), asks[names[0]]) for names in alike.values()
         ]
         self._class_of = {name: number for number, each in enumerate(self.classes) for name in each.names}
 
@@ -172,6 +170,16 @@ class Given(NamedTuple):
     demand: Demand
 
 
+def given_of(
+    classes: Sequence[tuple[NodeClass, Sequence[str]]], counts: Iterable[tuple[int, int, float]]
+) -> Iterator[Given]:
+    """So many (in ``counts`` the last) of the names of a class (the first) go to a request (the second)."""
+    left = [iter(names) for _, names in classes]
+    for number, request, count in counts:
+        if names := list(islice(left[number], round(count))):
+            yield Given(request, names, classes[number][0].asks[request])
+
+
 def allocated(
     requests: Sequence[Request],
     limits: Sequence[float],
@@ -190,10 +198,10 @@ def allocated(
     first_user: dict[str, int] = {}
     for number, names, demand in given:
         nodes[number] += names
-        gone = _gone(demand, number, limits[number], ends, ways)
-        if not demand.met_by(gone):
+        needed = demand.needs_of(_gone(demand, number, limits[number], ends, ways))
+        if needed is None:
             return None
-        for job_id in demand.needs_of(gone):
+        for job_id in needed:
             if job_id in ends and ends[job_id].ready_s <= limits[number]:
                 ending[number][job_id] = ends[job_id]
             else:

@@ -28,9 +28,9 @@ and about 0.1 s for each phase.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import compress, groupby, islice
 from math import ceil, inf
 from typing import NamedTuple, Self
 
@@ -38,18 +38,9 @@ import numpy as np
 
 from clearway.model.problem import Action, Candidate, Option
 from clearway.planning.base import Seconds
-from clearway.planning.joint.nodes import Demand, Given, JointNodes, NodeClass, allocated
+from clearway.planning.joint.nodes import Demand, Given, JointNodes, NodeClass, allocated, given_of
 from clearway.planning.joint.reduced_cost import Cell, Program, ProgramBuilder, over_used, relaxed
-from clearway.planning.joint.requests import (
-    Allocation,
-    Best,
-    Request,
-    as_one,
-    divisible,
-    ends_of,
-    groups_of,
-    handed_out,
-)
+from clearway.planning.joint.requests import Best, Request, as_one, divisible, ends_of, groups_of, handed_out
 
 GAP = 0.02  # of a phase: what the phases do to each other costs more
 ENOUGH = 0.1  # likewise, over the columns that parts use, or where time is up: more had better wait for the next cycle
@@ -82,6 +73,16 @@ class World:
         ends_s = {job_id: end.ready_s for job_id, end in ends_of(kinds).items()}
         return cls(JointNodes(kinds).classes, jobs, dict.fromkeys(jobs, inf) | ends_s)
 
+    def usable(
+        self, asked: Mapping[int, int], taken: Collection[str], kept: Collection[str] | None
+    ) -> Iterator[tuple[NodeClass, list[str]]]:
+        """The classes of which some nodes may still be given for what is asked, and these nodes."""
+        for each in self.classes:
+            if not asked.keys().isdisjoint(each.asks):
+                names = [name for name in each.names if name not in taken and (kept is None or name in kept)]
+                if names:
+                    yield each, names
+
     def ways(self, job_id: str, limit_s: float) -> list[Option]:
         """Those in time, but for its end."""
         return [
@@ -104,7 +105,13 @@ class Served:
     """What the phases so far have given."""
 
     gone: dict[str, tuple[Option, int]] = field(default_factory=dict)  # jobs: the way, and the first group of the phase
+    given: list[Given] = field(default_factory=list)
     nodes: set[str] = field(default_factory=set)
+
+    def add(self, leaving: Mapping[str, Option], given: Sequence[Given], first: int) -> None:
+        self.gone |= {job_id: (option, first) for job_id, option in leaving.items()}
+        self.given += given
+        self.nodes.update(*[each.names for each in given])
 
 
 class PhaseProgram:
@@ -116,15 +123,14 @@ class PhaseProgram:
         asked: Mapping[int, int],
         limit_s: float,
         *,
-        state: Served | None = None,
+        state: Served,
         kept: Collection[str] | None = None,
         second_node_s: float = 0.0,
     ) -> None:
         """``kept``: nodes that may be given, in whole numbers; None: all, in parts."""
         self._asked, self._whole = asked, kept is not None
         self.cut_short = False  # by a limit, in ``solve``
-        state = state or Served()
-        self._classes = _usable(world, asked, state, kept)
+        self._classes = list(world.usable(asked, state.nodes, kept))
         holders = {job_id for each, _ in self._classes for job_id in each.jobs}
         self._gone = {each for each in holders if each in state.gone or world.ends_s[each] <= limit_s}
         self._ways: list[tuple[str, Option]] = []
@@ -155,7 +161,7 @@ class PhaseProgram:
         """The columns and rows of one class."""
         each, names = self._classes[number]
         count = float(len(names))
-        leaves: dict[str, list[Cell]] = defaultdict(list)  # of each job: how much of it leaves for the kinds
+        leaves: dict[tuple[str, int | None], list[Cell]] = defaultdict(list)  # how much of each job leaves for kinds
         own = []
         for kind in sorted(self._asked.keys() & each.asks.keys()):
             given = self._builder.column(upper=count)
@@ -163,42 +169,28 @@ class PhaseProgram:
             own.append((given, 1.0))
             demand = each.asks[kind]
             used = (given, 1.0 / count)
-            several = self._whole and count > 1 and not each.takes_all_jobs[kind]
+            several = self._whole and count > 1 and not each.takes_all_jobs(kind)
             if several:  # kinds that share the class have it both
                 used = (self._builder.column(), 1.0)
                 self._builder.at_most([(given, 1.0), (used[0], -count)], 0.0)
-            parts = self._leave_for(demand, used)
+            parts = self._leave_for(demand, each.must_leave[kind], used)
             for job_id, part in parts.items():
-                if several:
-                    self._has_left(job_id, [part])
-                else:
-                    leaves[job_id].append(part)
+                leaves[job_id, kind if several else None].append(part)
             self._enough(demand, used, parts)
-        for job_id, cells in leaves.items():
-            self._has_left(job_id, cells)
+        for (job_id, _), cells in leaves.items():
+            self._builder.at_most([*cells, *[(column, -1.0) for column in self._of_job[job_id]]], 0.0)
         if len(own) > 1:
             self._builder.at_most(own, count)
 
-    def _has_left(self, job_id: str, cells: Sequence[Cell]) -> None:
-        self._builder.at_most([*cells, *[(column, -1.0) for column in self._of_job[job_id]]], 0.0)
-
-    def _leave_for(self, demand: Demand, used: Cell) -> dict[str, Cell]:
+    def _leave_for(self, demand: Demand, must_leave: Collection[str], used: Cell) -> dict[str, Cell]:
         """How much of each job that holds something has to leave: all that is used, or a number of its own."""
         parts = {}
-        for job_id, amounts in demand.held:
-            if job_id in self._gone:
-                continue
-            needed = any(
-                sum(given[place] for other, given in demand.held if other != job_id) < short
-                for place, short in enumerate(demand.missing)
-                if amounts[place]
-            )
-            if needed:
+        for job_id, _ in demand.held:
+            if job_id not in self._gone and job_id in must_leave:
                 parts[job_id] = used
             elif job_id in self._of_job:
-                column = self._builder.column(whole=False)
-                parts[job_id] = (column, 1.0)
-                self._builder.at_most([(column, 1.0), (used[0], -used[1])], 0.0)
+                parts[job_id] = (self._builder.column(whole=False), 1.0)
+                self._builder.at_most([parts[job_id], (used[0], -used[1])], 0.0)
         return parts
 
     def _enough(self, demand: Demand, used: Cell, parts: Mapping[str, Cell]) -> None:
@@ -235,8 +227,8 @@ class PhaseProgram:
                 used.update(self._classes[number][1][: ceil(found.values[column]) + 1])
         return Priced(max(0.0, least - _MARGIN * added), float(prices[0]), frozenset(used))
 
-    def lacking(self, requests: Sequence[tuple[int, int]], seconds_left: Seconds) -> list[bool]:
-        """Of each request (its kind and nodes): whether not even parts of jobs make room; where time is up, of none.
+    def room_for(self, requests: Sequence[tuple[int, int]], seconds_left: Seconds) -> list[bool]:
+        """Of each request (its kind and nodes): whether parts of jobs make room; nothing where it is not known which.
 
         A node that an earlier one lacks weighs more.
         """
@@ -244,7 +236,7 @@ class PhaseProgram:
 
         program, count = self._program, len(requests)
         if seconds_left() <= 0:
-            return [False] * count
+            return []
         width, height, kinds = len(program.cost), len(program.most), list(self._asked)
         rows = [height - len(kinds) + kinds.index(kind) for kind, _ in requests]
         lacking = csr_array((-np.ones(count), (rows, np.arange(count))), shape=(height, count))
@@ -259,45 +251,28 @@ class PhaseProgram:
             seconds_left(),
             presolve=True,
         )
-        return [False] * count if found.values is None else (found.values[width:] > _USED).tolist()
+        room = [] if found.values is None else [lacks <= _USED for lacks in found.values[width:].tolist()]
+        return [] if all(room) else room
 
-    def solve(
-        self, seconds_left: Seconds, most_gap: float = inf
-    ) -> tuple[dict[str, Option], list[tuple[int, NodeClass, list[str]]]] | None:
-        """The jobs that leave, and the kind, class and names of nodes that are given; None where nothing was found.
+    def solve(self, seconds_left: Seconds, *, first: bool) -> tuple[dict[str, Option], list[Given]] | None:
+        """The jobs that leave, and what the kinds are given; None where nothing was found.
 
-        Nor where a limit was reached when this much of the cost might still have been needless.
+        Nor where time was up, but for the first phase, when ``ENOUGH`` of the cost might still have been needless.
         """
         program = self._program
-        self.cut_short = seconds_left() <= 0
-        if self.cut_short or not len(program.cost):
+        if not len(program.cost):
             return None
-        found = over_used(program, GAP, ENOUGH, seconds_left)
-        found = found or relaxed(program, seconds_left()).solved(seconds_left, GAP)
+
+        def seconds() -> float:
+            return max(FIRST_S if first else LATER_S, seconds_left())
+
+        found = over_used(program, GAP, ENOUGH, seconds) or relaxed(program, seconds()).solved(seconds, GAP)
         self.cut_short, values = found.cut_short, found.values
         costs = inf if values is None else program.cost @ values
-        if values is None or (self.cut_short and costs - found.least > most_gap * costs):
+        if values is None or (self.cut_short and not first and costs - found.least > ENOUGH * costs):
             return None
-        left = [list(names) for _, names in self._classes]
-        given = []
-        for column, number, kind in self._give:
-            count = int(values[column])
-            if count:
-                given.append((kind, self._classes[number][0], left[number][:count]))
-                del left[number][:count]
-        return {self._ways[at][0]: self._ways[at][1] for at in np.flatnonzero(values[: len(self._ways)])}, given
-
-
-def _usable(
-    world: World, asked: Mapping[int, int], state: Served, kept: Collection[str] | None
-) -> list[tuple[NodeClass, list[str]]]:
-    """The classes of which some nodes may still be given for what is asked, and these nodes."""
-    able = [
-        (each, [name for name in each.names if name not in state.nodes and (kept is None or name in kept)])
-        for each in world.classes
-        if not asked.keys().isdisjoint(each.asks)
-    ]
-    return [(each, names) for each, names in able if names]
+        given = given_of(self._classes, ((number, kind, values[column]) for column, number, kind in self._give))
+        return {self._ways[at][0]: self._ways[at][1] for at in np.flatnonzero(values[: len(self._ways)])}, list(given)
 
 
 def by_parts(requests: Sequence[Request], seconds_left: Seconds) -> Best | None:
@@ -308,27 +283,23 @@ def by_parts(requests: Sequence[Request], seconds_left: Seconds) -> Best | None:
     """
     alike_ones = groups_of(requests, 1)
     kinds = [as_one(group, group[-1].problem.max_delay_s) for group in alike_ones]
-    if not all(divisible(each) for each in kinds):
+    if not all(map(divisible, kinds)):
         return None
     world = World.of(kinds)
     kind_of = {each.job_id: kind for kind, group in enumerate(alike_ones) for each in group}
     left = list(requests)
     for _ in range(_TRIES):
         wanted = [(kind_of[each.job_id], each.nodes) for each in left]
-        program = PhaseProgram(world, _asked(wanted), max(each.problem.max_delay_s for each in left))
+        asked = Counter([kind for kind, nodes in wanted for _ in range(nodes)])
+        program = PhaseProgram(world, asked, max(each.problem.max_delay_s for each in left), state=Served())
         priced = program.priced(lambda: seconds_left() / 2)
         if priced is not None:
             groups = groups_of(left, max(2, MOST_GROUPS // len(kinds)))
             return _phased(world, groups, [kind_of[group[0].job_id] for group in groups], priced, seconds_left)
-        lacking = program.lacking(wanted, seconds_left)
-        left = [each for each, lacks in zip(left, lacking, strict=True) if not lacks] if any(lacking) else []
+        left = list(compress(left, program.room_for(wanted, seconds_left)))
         if not left:
             break
     return None
-
-
-def _asked(wanted: Sequence[tuple[int, int]]) -> Counter[int]:
-    return Counter([kind for kind, nodes in wanted for _ in range(nodes)])
 
 
 def _phased(
@@ -338,43 +309,29 @@ def _phased(
     merged = [as_one(group) for group in groups]
     limits = [int(each.problem.max_delay_s) for each in merged]
     reached, state = len(groups), Served()
-    given: list[Given] = []
     for limit_s, numbers in groupby(range(reached), limits.__getitem__):
         number_of = {kinds[number]: number for number in numbers}
         asked = {kind: merged[number].nodes for kind, number in number_of.items()}
         kept = _kept(world, asked, limit_s, priced, state)
         second_node_s = priced.second_node_s if limit_s < limits[-1] else 0.0
         program = PhaseProgram(world, asked, limit_s, state=state, kept=kept, second_node_s=second_node_s)
-        found = program.solve(_at_least(LATER_S if given else FIRST_S, seconds_left), ENOUGH if given else inf)
+        found = program.solve(seconds_left, first=not state.given)
         first = min(number_of.values())
         if found is None:
-            if not given or not program.cut_short:
+            if not state.given or not program.cut_short:
                 return None
             reached = first  # in the next cycle the others may have more
             break
-        leaving, nodes = found
-        state.gone |= {job_id: (option, first) for job_id, option in leaving.items()}
-        given += [Given(number_of[kind], names, of.asks[kind]) for kind, of, names in nodes]
-        state.nodes.update(*[names for _, _, names in nodes])
-    plan = allocated(merged[:reached], limits[:reached], given, state.gone)
-    return _told(plan, groups, reached, priced)
-
-
-def _told(
-    plan: Sequence[Allocation] | None, groups: Sequence[Sequence[Request]], reached: int, priced: Priced
-) -> Best | None:
-    """Without those that there was no time for, where there is no bound then."""
+        leaving, given = found
+        state.add(leaving, [each._replace(request=number_of[each.request]) for each in given], first)
+    plan = allocated(merged[:reached], limits[:reached], state.given, state.gone)
     if plan is None:
         return None
     later = frozenset(each.job_id for group in groups[reached:] for each in group)
     return Best(handed_out(plan, groups[:reached]), False, 0.0 if later else priced.least_node_s, later=later)
 
 
-def _at_least(least_s: float, seconds_left: Seconds) -> Seconds:
-    return lambda: max(least_s, seconds_left())
-
-
-def _kept(world: World, asked: Mapping[int, int], limit_s: float, priced: Priced, state: Served) -> frozenset[str]:
+def _kept(world: World, asked: Mapping[int, int], limit_s: float, priced: Priced, state: Served) -> set[str]:
     """The nodes that a phase may use."""
     prices = {}  # what each job costs now, by node, at the prices of the program in parts
     for job_id, job in world.jobs.items():
@@ -385,14 +342,13 @@ def _kept(world: World, asked: Mapping[int, int], limit_s: float, priced: Priced
             least = min(costs, default=inf)
         prices[job_id] = least / max(1, job.nodes)
     most = SPARE if priced.used else SPARE + sum(asked.values())  # the same nodes may be the cheapest of all kinds
-    return priced.used.union(*[_cheapest(world, kind, prices, state)[:most] for kind in asked])
-
-
-def _cheapest(world: World, kind: int, prices: Mapping[str, float], state: Served) -> list[str]:
-    """The nodes for a request of this kind, the cheapest first: what the cheapest jobs cost that give back enough."""
-    found = []
-    for each in world.classes:
-        if demand := each.asks.get(kind):
-            dearest_first = sorted([job_id for job_id, _ in demand.held], key=lambda job_id: (-prices[job_id], job_id))
-            found.append((sum(prices[job_id] for job_id in demand.needs_of(dearest_first)), each.names))
-    return [name for _, names in sorted(found) for name in names if name not in state.nodes]
+    kept = set(priced.used)
+    for kind in asked:
+        found = []  # nodes with what the cheapest jobs cost that give back enough
+        for each in world.classes:
+            if demand := each.asks.get(kind):
+                jobs = sorted([job_id for job_id, _ in demand.held], key=lambda job_id: (-prices[job_id], job_id))
+                found.append((sum(prices[job_id] for job_id in demand.needs_of(jobs) or ()), each.names))
+        names = (name for _, names in sorted(found) for name in names if name not in state.nodes)
+        kept.update(islice(names, most))
+    return kept

@@ -6,7 +6,7 @@ Method: the relaxation, in which no x need be whole (HiGHS's dual simplex), give
 solution costs more in which a column differs by one from what it is there: its reduced cost. A program in whole numbers
 decides about the columns where this is at most ``DOUBT`` of the bound; no other solution costs less than the bound and
 that. Where too much is left open, the solution that was found says how much more may still matter; without one,
-everything may.
+everything may. So the first solution need not be the best one.
 
 Where a gap may be left ``over_used`` is quicker: the relaxation is solved again without the columns that it uses in
 part. What these relaxations use are few columns, and mostly hold a good solution; the others stay at nothing. Compare
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,11 +36,13 @@ Flags = npt.NDArray[np.bool_]
 Cell = tuple[int, float]  # column and coefficient
 
 DOUBT = 0.01  # as a share of the bound
+_ROUGH = 0.01  # likewise of the cost, what the first solution may cost too much
 _LITTLE = 1e-6  # less cost than that is none
 ROUNDED = 1e-6  # how far a number may be from a whole one
 _BLURRED = 1e-4  # as a share of the cost: what a number that is not quite whole may hide
 _ROUNDS = 4  # of relaxations, each without the columns that the one before used in part
 _SHORTEST_S = 1e-3  # that HiGHS is given
+_LARGEST = 1e7  # cost of a column that it is given: its tolerances are absolute
 _LIMIT, _INFEASIBLE = 1, 2  # scipy's status
 
 
@@ -52,6 +55,11 @@ class Program:
     most: Numbers
     upper: Numbers
     whole: Flags
+
+    @property
+    def unit(self) -> float:
+        """What HiGHS counts costs in."""
+        return max(1.0, float(self.cost.max(initial=0.0)) / _LARGEST)
 
 
 class ProgramBuilder:
@@ -125,20 +133,21 @@ class Relaxed:
         room = max(room, _LITTLE)
         best, least_cost = None, inf
         cheap = np.ones(len(values), dtype=bool)
-        while True:
+        for tolerated in chain([gap or _ROUGH], repeat(gap)):  # a good solution soon says what is in doubt
             chosen = (self.reduced <= room) & cheap
-            found = within(program, values, chosen, seconds_left, gap)
+            found = within(program, values, chosen, seconds_left, tolerated)
             least = max(least, min(self.least + room, found.least))
             costs = inf if found.values is None else float(program.cost @ found.values)
             if costs <= least_cost:
                 best, least_cost = found.values, costs
-            proven = costs * (1 - gap) <= least < inf or costs - self.least <= room
+            proven = costs * (1 - gap) <= least < inf or (tolerated == gap and costs - self.least <= room)
             if found.cut_short or room == inf or (proven and not _blurred(program, chosen, costs)):
-                return Found(least, best, found.cut_short)
+                break
             room = costs - self.least  # whatever adds more is in no better solution
             if costs < inf:
                 cheap = program.cost <= costs  # nor is what costs more by itself
                 values = np.where(cheap, values, 0.0)
+        return Found(least, best, found.cut_short)
 
 
 def _blurred(program: Program, chosen: Flags, costs: float) -> bool:
@@ -154,8 +163,9 @@ def relaxed(program: Program, limit_s: float, *, presolve: bool = False) -> Rela
     if not len(program.cost):
         possible = bool(np.all(program.most >= 0))
         return Relaxed(program, 0.0 if possible else inf, np.zeros(0) if possible else None)
+    unit = program.unit
     found = linprog(
-        program.cost,
+        program.cost / unit,
         A_ub=program.matrix,
         b_ub=program.most,
         bounds=np.array([np.zeros(len(program.upper)), program.upper]).T,
@@ -166,7 +176,8 @@ def relaxed(program: Program, limit_s: float, *, presolve: bool = False) -> Rela
         return Relaxed(program, inf if found.status == _INFEASIBLE else -inf, cut_short=found.status == _LIMIT)
     # A column that need not be whole can differ by as little as one likes, and add as little.
     reduced = np.where(program.whole, np.abs(found.lower.marginals + found.upper.marginals), 0.0)
-    return Relaxed(program, found.fun, found.x, reduced, np.maximum(0.0, -found.ineqlin.marginals))
+    prices = np.maximum(0.0, -found.ineqlin.marginals)
+    return Relaxed(program, found.fun * unit, found.x, reduced * unit, prices * unit)
 
 
 def within(program: Program, others: Numbers, chosen: Flags, seconds_left: Seconds, gap: float = 0.0) -> Found:
@@ -178,7 +189,7 @@ def within(program: Program, others: Numbers, chosen: Flags, seconds_left: Secon
     rows = np.flatnonzero(np.bincount(part.indices, minlength=len(program.most)))
     for presolve in (True, False):  # HiGHS comes upon a few programs that its presolving spoils
         found = milp(
-            program.cost[chosen],
+            program.cost[chosen] / program.unit,
             integrality=program.whole[chosen].astype(float),
             bounds=Bounds(0, program.upper[chosen]),
             constraints=LinearConstraint(part[rows], -np.inf, (program.most - program.matrix @ values)[rows]),
@@ -188,7 +199,8 @@ def within(program: Program, others: Numbers, chosen: Flags, seconds_left: Secon
             break
     if found.status == _INFEASIBLE:
         return Found(inf, None)
-    least = -inf if found.mip_dual_bound is None else float(program.cost @ values) + found.mip_dual_bound
+    bound = -inf if found.mip_dual_bound is None else found.mip_dual_bound
+    least = float(program.cost @ values) + bound * program.unit
     if found.x is None:
         return Found(least, None, cut_short=True)
     values[chosen] = np.where(program.whole[chosen], np.round(found.x), found.x)

@@ -11,10 +11,11 @@ those of jobs that leave, the widest first, then those of jobs that end: few req
 another one.
 """
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import groupby, islice, pairwise
 from math import ceil
 from typing import NamedTuple
 
@@ -61,10 +62,6 @@ class Best(NamedTuple):
     @property
     def served(self) -> frozenset[str]:
         return frozenset(allocation.job_id for allocation in self.allocations)
-
-    @property
-    def cost(self) -> Cost:
-        return cost_of(self.allocations)
 
 
 def cost_of(allocations: Iterable[Allocation]) -> Cost:
@@ -132,21 +129,13 @@ def alike(one: Request, other: Request) -> bool:
     )
 
 
-def _by_delay(kind: Sequence[Request], most: int | None) -> Iterable[list[Request]]:
-    """Requests that are alike, by their delays; the widest of the steps between these stay apart."""
-    by_delay: dict[int, list[Request]] = defaultdict(list)
-    for request in kind:
-        by_delay[request.problem.max_delay_s].append(request)
-    delays = sorted(by_delay)
+def _by_delay(kind: Sequence[Request], most: int | None) -> list[list[Request]]:
+    """Requests that are alike, in the order of their delays; the widest of the steps between these stay apart."""
+    delays = sorted({request.problem.max_delay_s for request in kind})
     steps = sorted(pairwise(delays), key=lambda pair: ((pair[0] + 1) / (pair[1] + 1), pair))
-    cuts = {after for _, after in (steps if most is None else steps[: most - 1])}
-    group: list[Request] = []
-    for delay_s in delays:
-        if delay_s in cuts:
-            yield group
-            group = []
-        group += by_delay[delay_s]
-    yield group
+    cuts = sorted([after for _, after in (steps if most is None else steps[: most - 1])])
+    parts = groupby(kind, key=lambda request: bisect_right(cuts, request.problem.max_delay_s))
+    return [list(part) for _, part in parts]
 
 
 def as_one(group: Sequence[Request], delay_s: int | None = None) -> Request:

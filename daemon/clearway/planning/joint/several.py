@@ -53,7 +53,7 @@ def plan_together(requests: Sequence[Request], seconds_left: Seconds) -> Best | 
     order = [request.job_id for request in requests]
     if not found:
         return None
-    best = min(found, key=lambda each: (unserved(each.served, order), each.cost))
+    best = min(found, key=lambda each: (unserved(each.served, order), cost_of(each.allocations)))
     return best._replace(least_node_s=max(each.least_node_s for each in found))
 
 
