@@ -85,15 +85,12 @@ def jobs(
     """The jobs of the newest snapshot: whether each can be saved, what it would lose now, what is done with it."""
     snapshot, users = report.snapshot, {seen.own_alone, user} - {None}
     listed = snapshot.jobs if node is None else snapshot.jobs_on.get(node, ())
-    wanted = sorted((job for job in listed if users <= {job.user} and state in (None, job.state)), key=_by_number)
+    wanted = [job for job in listed if users <= {job.user} and state in (None, job.state)]
+    wanted.sort(key=lambda job: (int(job.job_id) if job.job_id.isdigit() else 0, job.job_id))
     shown = wanted[page.offset : page.end + 1]
     context, known = daemon.planning_context(report, shown), _known(shown, seen, report)
     rows = [job_views.row(known[job.job_id], context, job_schemas.JobRow) for job in shown]
     return views.page(job_schemas.JobList, rows, page, taken_at=snapshot.taken_at)
-
-
-def _by_number(job: Job) -> tuple[int, str]:
-    return (int(job.job_id) if job.job_id.isdigit() else 0, job.job_id)
 
 
 def _known(jobs: Collection[Job], seen: Sight, report: CycleReport) -> Mapping[str, job_views.Known]:

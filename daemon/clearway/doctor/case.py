@@ -54,7 +54,6 @@ class Result:
     remedy: str = ""
 
 
-BOTH_CLOCKS = "both clocks (chronyc tracking)"
 ok = partial(Result, State.OK)
 advice = partial(Result, State.ADVICE)
 fault = partial(Result, State.FAULT)

@@ -72,9 +72,6 @@ def plan_drain(order: DrainOrder, context: PlanningContext, planner: Planner) ->
     eviction problem again: all nodes that are busy are asked for. Without a deadline there is as much time as all
     checkpoints take one after another, and some patience. Guards against too early and too frequent preemption do not
     hold, as an operator has named these nodes; those that protect jobs hold unless the order is forced.
-
-    ``under_way.leaving`` are this drain's own jobs past their point of no return, ``under_way.avoid`` those that were
-    asked to save themselves in vain, ``under_way.jobs`` those of other evictions.
     """
     snapshot, config, now = context.snapshot, context.config, context.now
     allowance_s = config.execution.kill_allowance

@@ -273,14 +273,12 @@ class RollingController:
 
     def advance(self, context: CycleContext) -> tuple[RollingDrain, ...]:
         """The orders open then. Before drains are carried on, so that both see the same."""
-        found = self.operations.rolling_drains()
-        if not context.snapshot.unreadable:
-            found = tuple(self._turn(rolling, context) for rolling in found)
+        found: list[RollingDrain] = []
+        for rolling in self.operations.rolling_drains():
+            act, ident = partial(self._advance, rolling, context), f"rolling drain {rolling.rolling_id}"
+            after = None if context.snapshot.unreadable else self.quarantine.attempt(Subject.OPERATION, ident, act)
+            found.append(after or rolling)
         return tuple(rolling for rolling in found if not rolling.state.terminal)
-
-    def _turn(self, rolling: RollingDrain, context: CycleContext) -> RollingDrain:
-        act = partial(self._advance, rolling, context)
-        return self.quarantine.attempt(Subject.OPERATION, f"rolling drain {rolling.rolling_id}", act) or rolling
 
     def _advance(self, rolling: RollingDrain, context: CycleContext) -> RollingDrain:
         snapshot, now = context.snapshot, context.now

@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cache, cached_property
 from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
@@ -30,10 +30,6 @@ from clearway.walltime.remaining import RunTimes
 
 R = TypeVar("R", CheckpointRecord, RestartRecord)
 LONGEST_APP = 128  # characters of an application's name; Slurm's job names may be longer
-
-
-def _no_run_times(_user: str, _app: str) -> RunTimes:
-    return RunTimes()
 
 
 class Requeued(NamedTuple):
@@ -73,7 +69,7 @@ class History:
     learning: LearningConfig = field(default_factory=LearningConfig)
     costs: CostsConfig = field(default_factory=CostsConfig)
     requeued: tuple[Requeued, ...] = ()  # preemptees that came back, newest first
-    run_times: Callable[[str, str], RunTimes] = field(default=_no_run_times, repr=False, compare=False)
+    run_times: Callable[[str, str], RunTimes] = field(default=lambda *_: RunTimes(), repr=False, compare=False)
     """How long the runs of a user's application lasted."""
 
     def estimate(self, user: str, app: str, checkpointer: str, nodes: int) -> LearnedEstimate | None:
@@ -89,15 +85,10 @@ class History:
         known = [each.restart_s * self._slowdown(nodes, each.nodes) for each in own if each.restart_s is not None]
         return self._upper(known) if known else None
 
-    def queueing_s(self, nodes: int) -> float:
-        """How long a requeued job of so many nodes will wait to run again; 0 while too few have come back."""
-        if nodes not in self._queueing:  # it is asked for each running job
-            self._queueing[nodes] = self._median_wait_s(nodes)
-        return self._queueing[nodes]
-
     @cached_property
-    def _queueing(self) -> dict[int, float]:
-        return {}
+    def queueing_s(self) -> Callable[[int], float]:
+        """How long a requeued job of so many nodes will wait to run again; 0 while too few have come back."""
+        return cache(self._median_wait_s)  # it is asked for each running job
 
     def _median_wait_s(self, nodes: int) -> float:
         """Of jobs of half to twice the nodes; where these are too few, of all."""

@@ -5,8 +5,7 @@ so that a receiver that is down delays no other, and no cycle.
 
 Each notice is said at least once, and seldom twice: that it is about to be said is stored before (only the daemon that
 leads can), and that it was said afterwards. After a crash in between it is said again under the same ``id``. Failures
-are tried again later and later, until ``notify.give_up_after``. No clock is waited for: where it was set back, what was
-to be tried later is due at once.
+are tried again later and later, until ``notify.give_up_after``; where the clock was set back, at once.
 
 Several notices for one user that wait at the same time go into one message. Beyond ``notify.messages_per_hour`` they
 wait, for ``notify.digest_every`` at most, and are put together.
@@ -104,11 +103,7 @@ class Outbox:
             self._bell.ring()
 
     def _those_wanted(self, notices: Iterator[Notice]) -> tuple[Notice, ...]:
-        return tuple(each for each in notices if self._is_wanted(each))
-
-    def _is_wanted(self, notice: Notice) -> bool:
-        about_jobs, operators = self._wanted[notice.channel]
-        return about_jobs if notice.kind in ABOUT_JOBS else operators
+        return tuple(each for each in notices if self._wanted[each.channel][each.kind not in ABOUT_JOBS])
 
 
 class Leader(Protocol):
@@ -175,7 +170,9 @@ class Courier:
             self._show(_NONE_WAIT)
             return _LOOK_EVERY_S
         now = self._clock.now()
-        self._give_up_old(config, now)
+        before = now - timedelta(seconds=config.give_up_after)
+        if ids := self._store.overdue_notices(self.channel, before, _LEAST_TIMES, config.most_waiting):
+            self._give_up(ids, "waited for too long, or too many waited")
         pause_s = _LOOK_EVERY_S
         longest = max(_LATEST, timedelta(seconds=config.digest_every))
         due = self._store.notices_due(self.channel, now, longest, _AT_ONCE)
@@ -200,7 +197,9 @@ class Courier:
         if self.channel in ON_THE_JOB:
             return True
         sent = self._store.messages_between(self.channel, group[0].user, now - _HOUR, now)
-        digest_at = _next_turn(min(now, *(each.created_at for each in group)), config.digest_every)
+        # What came within one period comes due together: at its next whole multiple.
+        first_s, every_s = min(now, *(each.created_at for each in group)).timestamp(), config.digest_every
+        digest_at = datetime.fromtimestamp((first_s // every_s + 1) * every_s, UTC)
         if sent < config.messages_per_hour or now >= digest_at:
             return True
         self._store.postpone_notices(_ids(group), digest_at, "put together with later ones")
@@ -240,20 +239,10 @@ class Courier:
         self._failing = False
         return None
 
-    def _give_up_old(self, config: NotifyConfig, now: datetime) -> None:
-        before = now - timedelta(seconds=config.give_up_after)
-        if ids := self._store.overdue_notices(self.channel, before, _LEAST_TIMES, config.most_waiting):
-            self._give_up(ids, "waited for too long, or too many waited")
-
     def _give_up(self, ids: Sequence[int], why: str) -> None:
         self._store.give_up_notices(ids, self._clock.now(), why)
         self._metrics.add("notices_given_up", len(ids), self.channel.value)
         self._log.warning("notices are given up", count=len(ids), why=why)
-
-
-def _next_turn(at: datetime, every_s: float) -> datetime:
-    """The next whole multiple of the period: what came within one period comes due together."""
-    return datetime.fromtimestamp((at.timestamp() // every_s + 1) * every_s, UTC)
 
 
 def _ids(group: Sequence[Notice]) -> tuple[int, ...]:

@@ -120,20 +120,16 @@ class Rule(PlainPlanner):
         """The ways of the jobs that leave, none having left before."""
         count.begin()
         taken: list[Way] = []
+        place = {ACTION_ORDER[action]: number for number, action in enumerate(self.prefer)}
         for rank in order:
             if count.enough:
                 break
             ways = [way for way in in_time[rank] if way.steps <= left]
             if ways:
-                taken.append(min(ways, key=self._preference))
+                taken.append(min(ways, key=lambda way: (place.get(way.order, len(place)), *by_cost(way))))
                 left -= taken[-1].steps
                 count.leave(rank)
         return taken
-
-    def _preference(self, way: Way) -> tuple[int, ...]:
-        wanted = [ACTION_ORDER[action] for action in self.prefer]
-        place = wanted.index(way.order) if way.order in wanted else len(wanted)
-        return (place, *by_cost(way))
 
 
 def _prune(taken: list[Way], count: NodeCount) -> None:
@@ -164,11 +160,8 @@ def offered_ways(contest: Contest, window: Window) -> Mapping[int, Sequence[Way]
 
 
 _REPETITIONS = 2  # of Slurm's search
+_SUSPEND = (Action.SUSPEND,)
 _PBS_ORDER = (Action.SUSPEND, Action.SYS_CHECKPOINT, Action.APP_CHECKPOINT, Action.KILL)
-
-
-def _lowest_and_smallest(candidate: Candidate, _ways: Sequence[Way]) -> tuple[float, float]:
-    return (candidate.preempt_priority, candidate.job_nodes or candidate.nodes)
 
 
 def _youngest(candidate: Candidate, _ways: Sequence[Way]) -> float:
@@ -176,21 +169,22 @@ def _youngest(candidate: Candidate, _ways: Sequence[Way]) -> float:
 
 
 def _loss_per_node(candidate: Candidate, ways: Sequence[Way]) -> tuple[float, float]:
-    cheapest = min(ways, key=by_cost)
-    nodes = max(1, candidate.nodes)
+    cheapest, nodes = min(ways, key=by_cost), max(1, candidate.nodes)
     return (cheapest.lost / nodes, cheapest.steps / nodes)
 
 
-def _longest_left(candidate: Candidate, _ways: Sequence[Way]) -> float:
-    return -inf if candidate.remaining_s is None else -candidate.remaining_s
-
-
 # What the entry points name: called, each makes its rule.
-slurm_default = partial(Rule, "slurm-default", _lowest_and_smallest, prefer=(Action.KILL,), again=_REPETITIONS)
+slurm_default = partial(
+    Rule,
+    "slurm-default",
+    lambda each, _: (each.preempt_priority, each.job_nodes or each.nodes),  # the lowest, and of these the smallest
+    prefer=(Action.KILL,),
+    again=_REPETITIONS,
+)
 youngest_first = partial(Rule, "youngest-first", _youngest, prefer=(Action.KILL,), again=_REPETITIONS)
 youngest_prune = partial(Rule, "youngest-prune", _youngest, prefer=_PBS_ORDER, prune=True)
 loss_per_node_prune = partial(Rule, "loss-per-node-prune", _loss_per_node, prune=True)
-ujfb = partial(Rule, "ujfb", _longest_left, prefer=(Action.SUSPEND,))
+ujfb = partial(Rule, "ujfb", lambda each, _: -inf if each.remaining_s is None else -each.remaining_s, prefer=_SUSPEND)
 
 SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE = slurm_default(), youngest_first(), youngest_prune()
 LOSS_PER_NODE_PRUNE, UJFB = loss_per_node_prune(), ujfb()

@@ -4,10 +4,9 @@ Each part of a problem is found once (``Survey``), and named by all that it depe
 configuration and the moment. Equal parts are one object, so that comparing them takes no time. A survey for several
 urgent jobs knows all ends within the longest delay: one that comes too late for a job is an option that it never has.
 
-Of a look only the work that a kill would lose and the time until the job's own end depend on the time. The rest is kept
-(``CandidateCache``), and found between two cycles, while the record is the same object; not where more depends on the
-time, on what is under way or was preempted before, or on a rule of their own. A new look takes 0.04 ms, one that was
-kept a tenth of that: with 10,000 running jobs 1.15 s a cycle instead of 1.40 s.
+Looks are taken between two cycles, too, and kept while a job's record is the same object (``CandidateCache``); not
+where more than lost work and the job's end depends on the time, on what is under way, or on a rule of its own. With
+10,000 running jobs that saves 0.2 s of 1.3 s.
 """
 
 import math
@@ -238,14 +237,12 @@ def looks_at_jobs(
         look = None if before is None else before.at(job, context.now)
         if look is None:
             act = partial(look_at, job, preemptor, context, suspend_on)
-            look = context.attempt(f"{job.job_id} as a candidate", act) or _not_understood(job)
+            look = context.attempt(f"{job.job_id} as a candidate", act)
+        if look is None:
+            why = "Clearway failed at its record; see the log"
+            look = Look(math.inf, (), None, Verdict(job.job_id, Choice.EXEMPT, "not_understood", why))
         found[job.job_id] = look
     return found
-
-
-def _not_understood(job: Job) -> Look:
-    why = "Clearway failed at its record; see the log"
-    return Look(math.inf, (), None, Verdict(job.job_id, Choice.EXEMPT, "not_understood", why))
 
 
 def _kept(job: Job, context: PlanningContext) -> _Kept:

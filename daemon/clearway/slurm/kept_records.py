@@ -251,17 +251,13 @@ _BLANK: Reading[Node] = ("", None, None)  # of a line that is no record
 
 class NodeRecords:
     def __init__(self) -> None:
-        self._kept = _Kept("node", "name", _node_name, _same_but_load)
+        self._kept = _Kept("node", "name", lambda line: line.split(" ", 1)[0].removeprefix("NodeName="), _same_but_load)
 
     def read(self, ask: Ask) -> tuple[list[Node], list[Skipped]]:
         """As ``parse.read_nodes``; the same list of nodes where nothing of weight has changed."""
         answer = self._kept.ask(ask, "\n")
         answer.add([answer.rest])
         return self._kept.read(answer, lambda line: parse.read_node(line) if line.strip() else _BLANK)
-
-
-def _node_name(line: str) -> str:
-    return line.removeprefix("NodeName=").partition(" ")[0]
 
 
 def _same_but_load(line: str, before: str, told: Reading[Node]) -> Reading[Node] | None:

@@ -81,8 +81,9 @@ class Calls:
         if missing:
             raise UnusableError(f"pyslurm {pyslurm.__version__} has no {', '.join(missing)}")
         pyslurm.slurm_init(conf)
-        untracked = _untracked_gres(pyslurm.slurmctld.Config.load())
-        if untracked:
+        config = pyslurm.slurmctld.Config.load()
+        gres = [f"gres/{kind}" for kind in config.gres_types]
+        if untracked := [name for name in gres if name not in config.accounting_storage_tres]:
             # It drops --gpus and its like, and only the tracked resources of a job tell of them too.
             raise UnusableError(
                 f"pyslurm does not show which jobs ask for {', '.join(untracked)}: add it to AccountingStorageTRES"
@@ -168,11 +169,6 @@ class Calls:
 
     def undrain(self, name: str) -> None:
         self._pyslurm.Node(name).modify(self._pyslurm.Node(state="UNDRAIN"))
-
-
-def _untracked_gres(config: Any) -> list[str]:
-    tracked = config.accounting_storage_tres
-    return [name for kind in config.gres_types if (name := f"gres/{kind}") not in tracked]
 
 
 def _has_ended(job: Any) -> bool:

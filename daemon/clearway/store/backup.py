@@ -252,12 +252,9 @@ def _fill(connection: Connection, file: Path) -> None:
         table = tables.tables.get(name)
         if table is None:
             raise StoreError(f"{file}: has rows of a table {name!r:.40}, which its revision does not know")
-        while some := [_values(table, entry["row"]) for entry in islice(group, _AT_ONCE)]:
+        rows = (entry["row"].items() for entry in group)
+        while some := [{n: _value(table, n, value) for n, value in row} for row in islice(rows, _AT_ONCE)]:
             connection.execute(insert(table), some)
-
-
-def _values(table: Table, row: dict[str, Any]) -> dict[str, Any]:
-    return {name: _value(table, name, value) for name, value in row.items()}
 
 
 def _value(table: Table, name: str, value: Any) -> Any:

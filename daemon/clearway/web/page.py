@@ -42,12 +42,11 @@ class File(NamedTuple):
 def shipped() -> dict[str, File]:
     """Every file of the page, by its path below ``static``."""
     static = Path(__file__).parent / "static"
-    return {str(file.relative_to(static)): _read(file) for file in static.rglob("*") if file.is_file()}
-
-
-def _read(file: Path) -> File:
-    content = file.read_bytes()
-    return File(content, _TYPES.get(file.suffix, _TYPES[".txt"]), f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+    found = {}
+    for file in filter(Path.is_file, static.rglob("*")):
+        content, kind = file.read_bytes(), _TYPES.get(file.suffix, _TYPES[".txt"])
+        found[str(file.relative_to(static))] = File(content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+    return found
 
 
 def mount(app: FastAPI) -> None:

@@ -123,16 +123,16 @@ def read_record(record: str, token: str, columns: tuple[str, ...] = JOB_COLUMNS)
     if len(values) != len(columns):
         return f"\n{record}", None, _of_other_columns(values, columns)
     row = dict(zip(columns, values, strict=True))
-    return fields.read_one("job", row["JobID"], row, job_from_row, _may_hold_nodes, _nodes_only)
+
+    def nodes_only(row: Row) -> Job | None:
+        return unread_job(row["JobID"], row["UserName"], row["State"], row["NodeList"], row["Partition"])
+
+    return fields.read_one("job", row["JobID"], row, job_from_row, _may_hold_nodes, nodes_only)
 
 
 def _may_hold_nodes(row: Row) -> bool:
     """False only for a job that Slurm says waits or has ended, and that has no nodes."""
     return bool(fields.text(row["NodeList"])) or job_state(row["State"], on_nodes=False).holds_nodes
-
-
-def _nodes_only(row: Row) -> Job | None:
-    return unread_job(row["JobID"], row["UserName"], row["State"], row["NodeList"], row["Partition"])
 
 
 def unread_job(job_id: str, user: str, word: str, hostlist: str, partition: str) -> Job | None:

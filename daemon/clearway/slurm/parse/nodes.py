@@ -64,10 +64,6 @@ def status_from_record(record: Mapping[str, str]) -> NodeStatus:
     return NodeStatus(drained=base in _DRAIN or bool(flags & _DRAIN), reason=reason_in_force(record.get("Reason", "")))
 
 
-def _node(line: str) -> Node:
-    return node_from_record(fields.record(line) | {"Reason": _reason(line)})
-
-
 def node_from_record(record: Mapping[str, str]) -> Node:
     """One node, from its keys; Reason is without who gave it and when. Raises FieldError for what cannot be read."""
     base, flags = _flags(record.get("State", ""))
@@ -105,10 +101,6 @@ def _gpus(record: Mapping[str, str], key: str) -> Gpus | None:
         return None
 
 
-def _reservation(line: str) -> Reservation:
-    return reservation_from_record(fields.record(line))
-
-
 def reservation_from_record(record: Mapping[str, str]) -> Reservation:
     start_time = fields.time(record.get("StartTime", ""), "StartTime")
     end_time = fields.time(record.get("EndTime", ""), "EndTime")
@@ -133,15 +125,20 @@ def node_lines(text: str) -> list[str]:
 
 
 def read_node(line: str) -> Reading[Node]:
-    return _read_line(line, "node", "NodeName", _node)
+    def read(told: str) -> Node:
+        return node_from_record(fields.record(told) | {"Reason": _reason(told)})
+
+    return _read_line(line, "node", "NodeName", read)
 
 
 def read_reservations(text: str) -> tuple[list[Reservation], list[Skipped]]:
     """All reservations of ``scontrol -o show reservation``; "No reservations in the system" is none."""
     lines = (line for line in text.split("\n") if line.strip() and not line.startswith("No reservations in the system"))
-    return fields.together(
-        "reservation", [_read_line(e, "reservation", "ReservationName", _reservation) for e in lines]
-    )
+
+    def read(line: str) -> Reservation:
+        return reservation_from_record(fields.record(line))
+
+    return fields.together("reservation", [_read_line(e, "reservation", "ReservationName", read) for e in lines])
 
 
 def _read_line(line: str, kind: str, key: str, read: Callable[[str], T]) -> Reading[T]:
