@@ -17,7 +17,7 @@ Cost: columns are jobs times ways times phases; in parts a thousand jobs in four
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -106,13 +106,14 @@ def _program(requests: Sequence[Request], limits: Sequence[int]) -> tuple[list[_
         end_s = ends[job.job_id].ready_s if job.job_id in ends else inf
         last = sum(limit_s < end_s for limit_s in limits)  # they stand in the order of the phases
         missing[last:] -= job.nodes
-        mine = list(_ways(job, last, limits))
-        builder.at_most([(builder.column(way.cost), 1.0) for way in mine], 1.0)
-        ways += mine
+        ways += _ways(job, last, limits)
+    columns = [builder.column(way.cost) for way in ways]
     for phase, limit_s in enumerate(limits):
         gone = [(at, way) for at, way in enumerate(ways) if way.phase <= phase]
         builder.at_least([(at, float(way.job.nodes)) for at, way in gone if phase < way.last], float(missing[phase]))
         builder.at_most([(at, float(way.seconds)) for at, way in gone if way.seconds], limit_s)
+    for _, some in groupby(columns, key=lambda at: ways[at].job.job_id):
+        builder.at_most([(at, 1.0) for at in some], 1.0)
     return ways, builder.program()
 
 
