@@ -32,7 +32,7 @@ TRIAL_JOBS = 24
 MOST_CELLS = 2_000_000_000  # of all tables of a core together; about ten seconds of work
 FEW_CELLS = 4_000_000  # not worth a larger trial
 _MOST_OF_SOME = 8 * TRIAL_JOBS  # jobs of a trial for more deadlines than one
-_PARTS = 18  # of all deadlines, between which what is in doubt may change; and one for each window at least
+_PARTS = 10  # of all deadlines, between which what is in doubt may change; and one for each window at least
 _PRICE_BITS = 7  # so precise is a price: once nothing is lost, prices are thousands of times lower
 
 
