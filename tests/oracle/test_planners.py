@@ -5,19 +5,23 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from fractions import Fraction
+from operator import attrgetter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clearway.model.plan import CurvePoint
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
+from clearway.planning.dp import eviction_dp
 from clearway.planning.dp.eviction_dp import EvictionDP, is_program
 from tests.oracle.exhaustive import Answer, exhaustive, nodes_freed, whole_steps
 from tests.oracle.many import EXACT, answer, answers, check_answers
 from tests.oracle.problems import random_problem
 
 SPECIAL = 2_000  # problems beside exhaustive search
+ONE_PATCH = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_ACTION = attrgetter("action")
 
 
 def assert_exact(problem: EvictionProblem) -> None:
@@ -67,6 +71,35 @@ def test_a_checkpoint_that_takes_longer_than_the_wait_for_enough_ends() -> None:
     quick = Candidate("3", 1, (Option(Action.SYS_CHECKPOINT, checkpoint_s=38),))
     assert_exact(EvictionProblem(1, 88, 2, (ends, slow, quick)))
     assert_exact(EvictionProblem(1, 88, 2, (ends, slow)))
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> EvictionProblem:
+    """Nine jobs of two kinds, of which some can be killed at a loss of their own; few nodes are needed."""
+    kinds = [
+        (draw(st.integers(1, 3)), draw(st.lists(OPTIONS, min_size=1, max_size=2, unique_by=_ACTION))) for _ in "12"
+    ]
+    candidates = []
+    for number in range(9):
+        nodes, ways = kinds[draw(st.integers(0, 1))]
+        if draw(st.booleans()):
+            ways = [*[way for way in ways if way.action is not Action.KILL], Option(Action.KILL, number + 1)]
+        candidates.append(Candidate(str(number + 5), nodes, tuple(ways)))  # "10" comes before "5"
+    return EvictionProblem(draw(st.integers(1, 5)), draw(st.integers(0, 65)), 10, tuple(candidates))
+
+
+@pytest.mark.parametrize("cells", [0, None], ids=["by bounds", "by tables"])
+@settings(
+    max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(problem=alike())
+def test_of_jobs_that_are_alike_the_first_leave(
+    monkeypatch: pytest.MonkeyPatch, cells: int | None, problem: EvictionProblem
+) -> None:
+    with monkeypatch.context() as patched:
+        if cells is not None:
+            patched.setattr(eviction_dp, "CORE_CELLS", cells)
+        assert_exact(problem)
 
 
 @pytest.mark.parametrize("jobs", [0, 1])
