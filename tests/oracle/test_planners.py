@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clearway.model.plan import CurvePoint
+from clearway.model.plan import Cost, CurvePoint
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
-from clearway.planning.dp import eviction_dp
+from clearway.planning.dp import eviction_dp, node_time_tables
 from clearway.planning.dp.eviction_dp import EvictionDP, is_program
 from tests.oracle.exhaustive import Answer, exhaustive, nodes_freed, whole_steps
 from tests.oracle.many import EXACT, answer, answers, check_answers
@@ -122,6 +122,20 @@ def test_python_integers_give_the_same_plan() -> None:
         if not is_program(problem):
             problem = _with_lost_work_times(problem, 10**18)
         check_answers(problem, answers(problem, EvictionDP().solve(problem)), exhaustive(problem))
+
+
+def test_what_tables_would_take_too_much_memory_for_is_decided_by_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = next(each for seed in range(100) if _is_for_tables(each := random_problem(seed)))
+    (expected,) = EvictionDP().decide(problem).points
+    monkeypatch.setattr(node_time_tables, "_MOST_BYTES", 0)
+    (found,) = EvictionDP().decide(problem).points
+    assert found.cost == expected.cost
+    with pytest.raises(ValueError, match="are too much to plan: use larger steps"):
+        EvictionDP().solve(problem)
+
+
+def _is_for_tables(problem: EvictionProblem) -> bool:
+    return not is_program(problem) and EvictionDP().decide(problem).points[0].cost > Cost()
 
 
 def _with_lost_work_times(problem: EvictionProblem, factor: int) -> EvictionProblem:

@@ -6,7 +6,7 @@ urgent jobs knows all ends within the longest delay: one that comes too late for
 
 Looks are taken between two cycles, too, and kept while a job's record is the same object (``CandidateCache``); not
 where more than lost work and the job's end depends on the time, on what is under way, or on a rule of its own. With
-10,000 running jobs that saves 0.2 s of 1.3 s.
+10,000 running jobs that saves 0.2 s of a cycle that plans.
 """
 
 import math
