@@ -29,6 +29,9 @@ class OneJob:
     def requeue(self, job: Job) -> None:
         self._change(JobChange.REQUEUE, job)
 
+    def run_again(self, job: Job) -> None:
+        self._change(JobChange.RUN_AGAIN, job)
+
     def cancel(self, job: Job) -> None:
         self._change(JobChange.CANCEL, job)
 
@@ -44,8 +47,6 @@ class OneJob:
     def start_now(self, job_id: str) -> None:
         self._change(JobChange.START_NOW, any_job(job_id))
 
-    def first_in_queue(self, job_id: str) -> None:
-        self._change(JobChange.FIRST_IN_QUEUE, any_job(job_id))
-
-    def usual_priority(self, job_id: str) -> None:
-        self._change(JobChange.USUAL_PRIORITY, any_job(job_id))
+    def give_nice(self, job_id: str, nice: int, instead_of: int) -> None:
+        for error in self.set_nice({job_id: (nice, instead_of)}).values():
+            raise error

@@ -1,6 +1,7 @@
 """The one place that wires concrete classes together."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -21,10 +22,11 @@ from clearway.execution.open_operations import OpenOperations
 from clearway.execution.restraints import Breaker, Gate, Quarantine, Suppression, UserPauses
 from clearway.execution.save_tests import SaveTestController
 from clearway.model.clock import Clock, SystemClock
-from clearway.model.errors import ConfigError
+from clearway.model.errors import ClusterError, ConfigError, SlurmError
 from clearway.model.events import fan_out
 from clearway.model.operations import Drain, Eviction, Promise, Relocation
 from clearway.model.problem import Action
+from clearway.model.records import CLUSTER
 from clearway.notify.dispatch import Dispatcher, NotesFence, Outbox
 from clearway.notify.sending import open_senders
 from clearway.planning.base import Planner
@@ -44,6 +46,7 @@ from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.identity import SlurmIdentity
 from clearway.slurm.job_notes import JobNotes
+from clearway.store.cluster import identity_of, stranger
 from clearway.store.repository import Store
 from clearway.telemetry.log import LogLines, get_logger
 from clearway.telemetry.metrics import Metrics
@@ -88,6 +91,7 @@ def build(
         why = ""
         if backend is None:
             backend, why = choose_backend(config, clock)
+            keep_to_one_cluster(store, backend)
         metrics = Metrics(clock, backend=backend.name, checkpointers=plugins.names(plugins.CHECKPOINTERS))
         if restarts := getattr(backend, "worker_restarts", None):
             metrics.restarts = restarts
@@ -200,6 +204,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         quarantine=quarantine,
         leadership=leadership,
         emit=emit,
+        monotonic=clock.monotonic,
     )
     calendar = CalendarController(
         store=store,
@@ -286,6 +291,16 @@ def _conf(config: Config) -> str | None:
 def open_identity(config: Config, clock: Clock) -> SlurmIdentity:
     """Who Slurm's users are; the commands answer whatever the backend is."""
     return SlurmIdentity(now=clock.now, slurm_conf=_conf(config), timeout_s=min(config.slurm.timeout, _LOGIN_S))
+
+
+def keep_to_one_cluster(store: Store, backend: SlurmBackend) -> None:
+    """Raises ``ClusterError``: also a daemon that would stand by must be of the database's cluster.
+
+    A Slurm that does not answer is asked again in each cycle.
+    """
+    with suppress(SlurmError):
+        if why := stranger(identity_of(store.get_value(CLUSTER)), backend.snapshot().cluster):
+            raise ClusterError(why)
 
 
 def open_store(config: Config) -> Store:

@@ -350,6 +350,10 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
+TRACK_RECORD = "../explanation/track-record.md"
+PAGES[TRACK_RECORD] = lambda: str(runpy.run_path(str(FOLDER / "track_record.py"))["track_record"](table))
+
+
 def page(name: str) -> str:
     return NOTE + PAGES[name]().rstrip() + "\n"
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Driver "application": the program saves itself, on a signal or by a command of its own. See clearway.checkpointing.
 #
-#   CLEARWAY_APPLICATION_FILE     written at each checkpoint: under another name first, then renamed
+#   CLEARWAY_APPLICATION_FILE     written at each checkpoint: under another name first, then renamed. Or a link to the newest
+#                                 checkpoint, or a folder
 #   CLEARWAY_APPLICATION_COMMAND  run by sh to save the program, instead of a signal; CLEARWAY_PID is the program's
 #   CLEARWAY_APPLICATION_SIGNAL   what the program is sent (default USR1)
 #
@@ -12,6 +13,10 @@
 #
 # One that blocks the signal waits for it by sigwait, signalfd or sigpending, and is sent it as well: it is not ended while
 # it blocks it. But it must block it for longer than a moment, and must not have inherited that from its parent.
+#
+# No clock of this node is compared with a file server's: FILE has to be newer than one that is made beside it. A link counts
+# once it leads elsewhere. A folder counts once it has stood still: for 5 s, and for three times as long as the longest pause
+# that was seen in it. So what is named is better the file that the program writes last.
 #
 # What is saved stays the program's own file: a generation holds only its size and name.
 
@@ -116,20 +121,62 @@ deaf() { # deaf PID: would nobody hear a request
     printf 'ok=yes\nreason=%s\n' "$unheard"
 }
 
+place() { # what FILE leads to, or would
+    readlink -m -- "$file"
+}
+
+link() { # which link FILE is; nothing where it is none
+    [ ! -L "$file" ] || stat -c '%i %z' -- "$file"
+}
+
+look() { # what FILE is now: its kind, and a number that is another one once it has changed. Nothing where it is not there
+    [ -e "$file" ] && [ -n "$(find "$file" -prune -user "$(id -u)")" ] || return 0
+    if [ -d "$file" ]; then printf 'folder:'; else printf 'file:'; fi
+    find -H "$file" -printf '%i %T@ %s %p\n' 2>/dev/null | LC_ALL=C sort | cksum | tr ' ' -
+    [ ! -L "$file" ] || link | cksum
+}
+
+bytes() { # bytes PATH: of all files in it; fails where it is not there
+    [ -e "$1" ] && find -H "$1" -type f -printf '%s\n' | awk '{ sum += $1 } END { printf "%.0f\n", sum }'
+}
+
+mark() { # makes $asked, older than all that is written from now on, by the clock that tells the times of FILE
+    beside=$(place)
+    asked=$(mktemp "${beside%/*}/.clearway-asked.XXXXXX" 2>/dev/null) ||
+        asked=$(mktemp "${CLEARWAY_STATE:-/tmp}/asked.XXXXXX") || no "no temporary file"
+    # Files' times move in steps: what a quick program saves must not be of the same step.
+    until [ -n "$(find "$asked.later" -newer "$asked" 2>/dev/null)" ]; do
+        touch "$asked.later" || no "no temporary file"
+    done
+    led=$(link) seen='' longest=0
+}
+
+written() { # is there a complete checkpoint since mark
+    [ -e "$file" ] || return 1
+    [ "$(link)" = "$led" ] || return 0
+    [ -n "$(find -H "$file" -newer "$asked" 2>/dev/null | head -n 1)" ] || return 1
+    [ -d "$file" ] || return 0
+    late="$file is a folder in which something goes on changing: name the file in it that is written last"
+    now=$(date +%s) now_seen=$(look)
+    [ "$now_seen" = "$seen" ] || {
+        [ -z "$seen" ] || [ $((now - changed)) -le "$longest" ] || longest=$((now - changed))
+        seen=$now_seen changed=$now
+    }
+    [ $((now - changed)) -gt 5 ] && [ $((now - changed)) -gt $((3 * longest)) ]
+}
+
 save() { # save GENERATION PID
     [ -d "$1" ] || no "no folder $1"
-    pid=$2 held=
-    asked=$(mktemp "${CLEARWAY_STATE:-/tmp}/asked.XXXXXX") || no "no temporary file"
-    trap 'rm -f "$asked" "$asked.later"; [ -z "$held" ] || whole CONT' EXIT
-    trap 'exit 1' TERM
+    pid=$2 held='' asked=''
+    late="the program has not written $file"
+    trap '[ -z "$asked" ] || rm -f "$asked" "$asked.later"; [ -z "$held" ] || whole CONT' EXIT
+    trap 'no "$late"' TERM
     if [ -n "$command" ]; then
+        late="the checkpoint command has not ended"
         CLEARWAY_PID=$2 sh -c "$command" >&2 || no "the checkpoint command failed"
     else
         [ -n "$file" ] || no "neither a checkpoint file nor a checkpoint command is set"
-        # Files' times move in steps of milliseconds: what a quick program saves must not be of the same step.
-        until [ -n "$(find "$asked.later" -newer "$asked" 2>/dev/null)" ]; do
-            touch "$asked.later" || no "no temporary file"
-        done
+        mark
         number=$(number_of "$signal")
         [ -n "$number" ] || no "there is no signal $signal"
         tries=0
@@ -140,25 +187,26 @@ save() { # save GENERATION PID
             sleep 0.2 2>/dev/null || sleep 1
         done
         for process in $hearers; do kill -s "$signal" "$process" 2>/dev/null; done
-        until [ -n "$(find "$file" -newer "$asked" 2>/dev/null)" ]; do # the launcher's time limit ends this
+        until written; do # the launcher's time limit ends this
             alive "$2" || no "the program ended without a checkpoint"
             sleep 0.1 2>/dev/null || sleep 1
         done
-        [ -n "$(find "$file" -user "$(id -u)")" ] || no "$file was written by another user"
+        [ -n "$(find "$file" -prune -user "$(id -u)")" ] && [ -n "$(find -H "$file" -prune -user "$(id -u)")" ] ||
+            no "$file was written by another user"
     fi
     held=yes # at once: what it does from here on it would do again
     whole STOP
     size=
-    [ -z "$file" ] || size=$(wc -c <"$file" 2>/dev/null) || no "there is no $file after the checkpoint"
+    [ -z "$file" ] || size=$(bytes "$file") || no "there is no $file after the checkpoint"
     printf '%s\n%s\n' "${size:--}" "$file" >"$1/saved" || no "cannot write $1/saved"
     echo ok=yes
-    [ -z "$file" ] || echo "size_mib=$(du -sm "$file" | cut -f 1)"
+    [ -z "$file" ] || echo "size_mib=$(du -smD "$file" | cut -f 1)"
     held=
 }
 
 verify() { # verify GENERATION
     { read -r size && read -r name; } 2>/dev/null <"$1/saved" || no "$1 holds no checkpoint"
-    [ "$size" = - ] || [ "$(wc -c <"$name" 2>/dev/null)" = "$size" ] || no "$name is not what was saved"
+    [ "$size" = - ] || [ "$(bytes "$name")" = "$size" ] || no "$name is not what was saved"
     echo ok=yes
 }
 
@@ -169,6 +217,7 @@ case $verb in
     probe|end) echo ok=yes ;;
     start) shift; exec "$@" ;;
     deaf) deaf "$1" ;;
+    look) printf 'ok=yes\nseen=%s\n' "$(look | tr -d '\n')" ;;
     checkpoint) save "$1" "$2" ;;
     verify) verify "$1" ;;
     restart) # the program reads its own file

@@ -5,6 +5,8 @@
 --   * The script checks a job's claim about its delay while its user can still read the answer.
 --   * No other job can claim a delay, at submission or later. (Clearway's rules decide which jobs are urgent. Owners
 --     write Comments themselves, so a rule with `comment = true` alone would make every job urgent that claims it.)
+--   * A batch job with --requeue and --signal, as its script or SBATCH_SIGNAL says, is marked: it is asked by that
+--     signal, gets that time, and is requeued (docs/howto/signal-and-requeue.md). Slurm's records do not show the signal.
 --   * Where CHECKPOINTER is set, every batch job runs under the launcher, so that Clearway can have it saved
 --     (docs/howto/transparent-checkpoints.md). Off by default.
 --   * Where WAKE_FILE is set, the daemon is told of an urgent job at once (daemon.wake_file). Off by default.
@@ -15,6 +17,9 @@ local URGENT_PARTITIONS = { urgent = true }
 local URGENT_QOS = { urgent = true }
 local DEFAULT_MAX_DELAY = "10m"
 local LONGEST_MAX_DELAY_S = 24 * 3600
+
+-- Whether jobs with --signal and --requeue are marked.
+local MARK_SIGNALS = true
 
 -- Transparent checkpoints: "dmtcp" or "criu"; nil leaves every job unchanged. LAUNCHER is its path on all nodes.
 local CHECKPOINTER = nil
@@ -113,6 +118,70 @@ function clearway.speaks_of_checkpoints(comment)
    return false
 end
 
+-- What stood between quotes, where it is one word. All patterns here take time in proportion to the text: a script can
+-- have megabytes, and slurmctld waits.
+local function unquoted(text)
+   return text:find("[ \t]") and "_" or text
+end
+
+-- The value of --signal in the lines that sbatch reads for options; nil without one. Its last one counts.
+function clearway.signal_option(script)
+   local found, named = nil, false
+   for line in script:gmatch("[^\n]+") do
+      if line:match("^#SBATCH") then
+         local options = line:sub(8):gsub('"([^"]*)"', unquoted):gsub("'([^']*)'", unquoted)
+         for word in options:gmatch("[^ \t]+") do
+            if word:sub(1, 1) == "#" then
+               break
+            end
+            found = named and word or word:match("^%-%-signal=(.+)$") or found
+            named = word == "--signal"
+         end
+         named = false
+      elseif line:match("^[ \t]*[^# \t]") then
+         break
+      end
+   end
+   return found
+end
+
+local SIGNALS = { ["1"] = "HUP", ["2"] = "INT", ["10"] = "USR1", ["12"] = "USR2", ["15"] = "TERM" }
+for _, name in ipairs({ "HUP", "INT", "USR1", "USR2", "TERM" }) do
+   SIGNALS[name] = name
+end
+
+-- What a --signal such as "B:USR1@120" says of how the job is saved, in Clearway's words; nil where it cannot be used.
+function clearway.mark(option)
+   if #option > 20 then
+      return nil
+   end
+   local where, rest = option:upper():match("^([BR]+):(.+)$")
+   local name, seconds = (rest or option:upper()):match("^([A-Z0-9]+)@?([0-9]*)$")
+   name = SIGNALS[(name or ""):gsub("^SIG", "")]
+   local grace = seconds == "" and 60 or tonumber(seconds)
+   if name == nil or #seconds > 5 or grace < 1 or grace > 65535 then
+      return nil
+   end
+   local to = (where or ""):find("B", 1, true) and "batch" or "steps"
+   return string.format("clearway:checkpoint=signal,signal=%s,to=%s,grace=%d", name, to, grace)
+end
+
+-- How a job is saved that was submitted with --signal and --requeue; nil where it is not, says so itself, or calls the
+-- launcher.
+function clearway.marked(job_desc)
+   local script = job_desc.script
+   if not MARK_SIGNALS or script == nil or job_desc.requeue ~= 1 or script:find("clearway-run", 1, true) then
+      return nil
+   end
+   local option = job_desc.environment and job_desc.environment["SBATCH_SIGNAL"] or clearway.signal_option(script)
+   local mark = option and clearway.mark(option)
+   local comment = job_desc.comment or ""
+   if mark == nil or clearway.speaks_of_checkpoints(comment) or #comment + #mark > 1000 then
+      return nil
+   end
+   return mark
+end
+
 -- Whether a line that is no comment names srun: no checkpointer can save its connections to Slurm, and a script that was
 -- restored without them stands still for ever. One that is hidden better is found by the launcher.
 function clearway.names_srun(script)
@@ -139,6 +208,11 @@ function clearway.under_launcher(script)
    return first .. preamble .. rest
 end
 
+-- The Comment with one word more.
+function clearway.with(comment, token)
+   return (comment == nil or comment == "") and token or (comment .. " " .. token)
+end
+
 function clearway.wake_daemon()
    local file = WAKE_FILE ~= nil and io.open(WAKE_FILE, "w")
    if file then
@@ -155,12 +229,15 @@ function clearway.submit(job_desc)
       return slurm.ERROR
    end
    if urgent and clearway.max_delay(job_desc.comment) == nil then
-      local token = "clearway:max_delay=" .. DEFAULT_MAX_DELAY
-      local comment = job_desc.comment
-      job_desc.comment = (comment == nil or comment == "") and token or (comment .. " " .. token)
+      job_desc.comment = clearway.with(job_desc.comment, "clearway:max_delay=" .. DEFAULT_MAX_DELAY)
    end
    if urgent then
       clearway.wake_daemon()
+   else
+      local mark = clearway.marked(job_desc)
+      if mark ~= nil then
+         job_desc.comment = clearway.with(job_desc.comment, mark)
+      end
    end
    if CHECKPOINTER ~= nil and not urgent and not clearway.speaks_of_checkpoints(job_desc.comment) then
       local script = clearway.under_launcher(job_desc.script)

@@ -15,7 +15,7 @@ from clearway_lab.simulator.checkpoint_models import MIRA
 from clearway_lab.studies.realtime import APPROACHES, BEAM_TIMES, WEEKS, bounded_slowdown, replayed
 from clearway_lab.studies.realtime_workloads import with_beam_time_jobs
 from clearway_lab.traces.swf import read_swf
-from tests.benchmarks.trace_problems import FOLDER
+from tests.traces import recorded
 
 DRAWINGS = range(8)
 THEIRS = tuple(name for name in APPROACHES if name.startswith("WCJS"))
@@ -26,10 +26,9 @@ BATCH_WITHIN = {"week 1": 1.0, "week 2": 1.1}  # times the best of theirs
 @pytest.mark.parametrize("percent", [5, 10, 20])
 @pytest.mark.parametrize("week", WEEKS)
 def test_urgent_jobs_of_minutes_are_served_better_and_batch_jobs_no_worse(week: str, percent: int) -> None:
-    if absent := [name for name in (WEEKS[week], BEAM_TIMES) if not (FOLDER / name).exists()]:
-        pytest.skip(f"{FOLDER / absent[0]} is absent")
-    trace = read_swf(FOLDER / WEEKS[week]).on_nodes(MIRA.unit_nodes)
-    times_s = [float(line) for line in (FOLDER / BEAM_TIMES).read_text(encoding="ascii").split()]
+    recorded_week, beam_times = recorded(WEEKS[week], BEAM_TIMES)
+    trace = read_swf(recorded_week).on_nodes(MIRA.unit_nodes)
+    times_s = [float(line) for line in beam_times.read_text(encoding="ascii").split()]
     found: dict[str, tuple[float, float]] = {}
     for name in (*THEIRS, "Clearway"):
         done = [

@@ -19,8 +19,8 @@ from clearway_lab.simulator.measures import measure
 from clearway_lab.traces.swf import read_swf
 from clearway_lab.traces.trace import Trace
 from tests.benchmarks.accasim_rules import AccaSimEasy, run_accasim
-from tests.benchmarks.trace_problems import FOLDER
 from tests.oracle.plain_easy import plain_easy
+from tests.traces import FOLDER, recorded
 
 YEARS = (  # file, records, processors, allowed seconds of processor time, reading included
     ("SDSC-DS-2004-2.1-cln.swf.xz", 96_069, 1_664, 20.0),  # 2 on a quiet machine
@@ -52,17 +52,10 @@ print(len(trace.jobs) + trace.never_ran, spent_s, peak_mib)
 """
 
 
-def path_of(name: str) -> Path:
-    path = FOLDER / name
-    if not path.exists():
-        pytest.skip(f"{path} is absent")
-    return path
-
-
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize(("name", "records", "nodes", "allowed_s"), YEARS)
 def test_a_year_under_easy(name: str, records: int, nodes: int, allowed_s: float) -> None:
-    command = [sys.executable, "-c", _MEASURE, str(path_of(name)), str(nodes)]
+    command = [sys.executable, "-c", _MEASURE, *map(str, recorded(name)), str(nodes)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     count, spent_s, peak_mib = map(float, done.stdout.split())
     print(f"{name}: {count:,.0f} records in {spent_s:.2f} s, {peak_mib:.0f} MiB")
@@ -82,7 +75,7 @@ def replayed(trace: Trace, scheduler: Scheduler) -> tuple[float, float, float]:
 
 @pytest.mark.timeout(900)
 def test_fcfs_agrees_with_accasim(tmp_path: Path) -> None:
-    trace = read_swf(path_of(KTH))
+    trace = read_swf(*recorded(KTH))
     theirs = run_accasim(trace, KTH_NODES, "fcfs", tmp_path)
     wait_s, slowdown, spent_s = replayed(trace, Fcfs())
     print(
@@ -96,7 +89,7 @@ def test_fcfs_agrees_with_accasim(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_easy_is_ten_times_as_fast_as_accasims_and_agrees_by_its_rules(tmp_path: Path) -> None:
     """The usual EASY differs from AccaSim's, which does not keep to its reservation: ``accasim_rules`` says how."""
-    trace = read_swf(path_of(KTH))
+    trace = read_swf(*recorded(KTH))
     theirs = run_accasim(trace, KTH_NODES, "easy", tmp_path)
     wait_s, slowdown, _ = replayed(trace, AccaSimEasy())
     found = [replayed(trace, Easy()) for _ in range(TRIES)]
@@ -117,7 +110,7 @@ def test_easy_is_about_as_fast_as_a_plain_loop_and_starts_every_job_at_the_same_
 
     There are more pairs while the bound is missed, so that a moment's disturbance is outlasted and a slower engine not.
     """
-    trace = read_swf(path_of(KTH))
+    trace = read_swf(*recorded(KTH))
     spent_s = plain_s = float("inf")
     for pair in range(MOST_PAIRS):
         begin = time.process_time()
@@ -138,7 +131,7 @@ def test_easy_is_about_as_fast_as_a_plain_loop_and_starts_every_job_at_the_same_
 @pytest.mark.timeout(1_800)
 def test_all_experiments_take_minutes_of_processor_time(tmp_path: Path) -> None:
     """In plain loops over KTH-SP2, before and after, so that the machine's speed does not matter."""
-    trace = read_swf(path_of(KTH))
+    trace = read_swf(*recorded(KTH))
     plain_s = [plain_time(trace)]
     before_s = children_s()
     asked = [

@@ -74,7 +74,7 @@ NOTHING = dict.fromkeys(parse.JOB_COLUMNS, "N/A") | {
     "Reservation": "(null)", "Dependency": "(null)", "Feature": "(null)", "Licenses": "(null)", "ReqNodes": "",
     "Contiguous": "0", "ReqSwitch": "0", "Requeue": "1", "RestartCnt": "0", "BatchFlag": "1", "OverSubscribe": "NO",
     "NumTasks": "1", "cpus-per-task": "1", "MinCpus": "1", "QOS": "normal", "TimeLimit": "1-00:00:00",
-    "Comment": "(null)", "Reason": "None",
+    "Comment": "(null)", "Reason": "None", "Nice": "0",
 }  # fmt: skip
 
 

@@ -18,8 +18,9 @@ from clearway.planning.base import Planner
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.planning.rules import LOSS_PER_NODE_PRUNE, SLURM_DEFAULT, UJFB, YOUNGEST_FIRST, YOUNGEST_PRUNE
 from clearway_lab.baselines import Greedy, WeightedCost
-from tests.benchmarks.trace_problems import FOLDER, MACHINES, Drawn, draw, read
+from tests.benchmarks.trace_problems import MACHINES, Drawn, draw, read
 from tests.oracle.milp import AsProgram
+from tests.traces import FOLDER
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/explanation/planner-quality.md"
@@ -123,10 +124,6 @@ def measured(problems_per_trace: int, say: Callable[[str], object] = lambda _: N
     return quality
 
 
-def missing_traces() -> list[str]:
-    return [str(machine.path) for machine in MACHINES if not machine.path.exists()]
-
-
 # -- the page --------------------------------------------------------------------------------------------------------
 
 
@@ -218,7 +215,7 @@ def plot(quality: Quality, to: Path) -> None:
 
 
 def main(arguments: Iterable[str]) -> int:
-    if absent := missing_traces():
+    if absent := [machine.path for machine in MACHINES if not machine.path.exists()]:
         print(f"planner_quality: no trace {absent[0]}; put the traces into {FOLDER} or set CLEARWAY_TRACES")
         return 1
     quality = measured(int(next(iter(arguments), PROBLEMS_PER_TRACE)), say=lambda text: print(text, flush=True))

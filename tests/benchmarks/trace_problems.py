@@ -13,7 +13,6 @@ paper: a moment is busy when 75 % of the nodes are in use.
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -32,8 +31,8 @@ from clearway.simulation.theta import (
     STEP_S,
 )
 from clearway_lab.traces.swf import read_swf
+from tests.traces import FOLDER
 
-FOLDER = Path(os.environ.get("CLEARWAY_TRACES", Path(__file__).parents[3] / "shared/traces"))
 BUSY = 0.75
 SHARES = (0.125, 0.25, 0.5)  # of the machine, that the urgent job asks for
 FEWEST_JOBS = 6

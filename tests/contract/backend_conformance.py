@@ -11,16 +11,22 @@ from datetime import timedelta
 import pytest
 
 from clearway.eligibility.limits import Later, holds_back
-from clearway.model.cluster import FIRST, AdminLevel, JobState, Topology
-from clearway.model.errors import JobNotRunningError, SlurmRefusedError
+from clearway.model.cluster import FIRST, AdminLevel, JobState, first_nice
+from clearway.model.errors import AlreadyGoneError, JobNotRunningError, SlurmRefusedError
+from clearway.model.site import Topology
 from tests.contract.list_conformance import ListConformance
 from tests.contract.node_conformance import NodeConformance
+from tests.contract.queue_conformance import QueueConformance
 from tests.contract.site import CPUS, NODES, Site, by_id, look, placement, reserved, untouched, wait_state
 
 FORGED = 'x\nJobId=9 JobState=RUNNING UserId=root(0) NodeList=node8 |guess|0|"},{"job_id": 9'
 
 
-class BackendConformance(ListConformance, NodeConformance):
+def give_nice(site: Site, job_id: str, nice: int, instead_of: int) -> None:
+    assert site.backend.set_nice({job_id: (nice, instead_of)}) == {}
+
+
+class BackendConformance(ListConformance, NodeConformance, QueueConformance):
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def test_an_idle_cluster(self, site: Site) -> None:
@@ -141,7 +147,8 @@ class BackendConformance(ListConformance, NodeConformance):
         assert (leaving.state, leaving.nodes) == (JobState.COMPLETING, ("node6",))
         with pytest.raises(SlurmRefusedError):
             site.backend.start_now(job.job_id)
-        site.backend.requeue(job)
+        with pytest.raises(AlreadyGoneError):
+            site.backend.requeue(job)
         site.let_go(job.job_id)
         again = wait_state(site, job.job_id, JobState.PENDING)
         assert (again.restart_count, again.nodes, again.start_time) == (1, (), None)
@@ -171,7 +178,8 @@ class BackendConformance(ListConformance, NodeConformance):
         site.backend.requeue(job)
         waiting = wait_state(site, job.job_id, JobState.PENDING)
         assert waiting.restart_count == 1
-        site.backend.requeue(job)  # it is done already
+        with pytest.raises(AlreadyGoneError):
+            site.backend.requeue(job)
         assert look(site, job.job_id).restart_count == 1
         site.backend.start_now(job.job_id)  # else it would wait for 121 s
         back = wait_state(site, job.job_id, JobState.RUNNING, timeout_s=60)
@@ -196,14 +204,54 @@ class BackendConformance(ListConformance, NodeConformance):
             site.backend.signal(job, "USR1", batch_only=True)
         assert untouched(site, [ended])
 
+    def test_a_run_that_was_over_is_run_again_on_demand_alone(self, site: Site) -> None:
+        """Where it ended by itself: not one that runs, was cancelled, or is run again already."""
+        job, other = look(site, site.run_job("node1")), look(site, site.run_job("node2"))
+        cancelled, tied = look(site, site.run_job("node3")), look(site, site.run_job("node4", requeueable=False))
+        with pytest.raises(JobNotRunningError):
+            site.backend.run_again(job)
+        site.finish(job.job_id)
+        site.finish(tied.job_id)
+        site.backend.cancel(cancelled)
+        for each in (job, tied, cancelled):
+            wait_state(site, each.job_id, JobState.ENDED)
+        for each in (tied, cancelled, replace(job, restart_count=1), replace(job, user="another")):
+            with pytest.raises(JobNotRunningError):
+                site.backend.run_again(each)
+        site.backend.run_again(job)
+        waiting = wait_state(site, job.job_id, JobState.PENDING)
+        assert (waiting.restart_count, waiting.nodes) == (1, ())
+        with pytest.raises(AlreadyGoneError):
+            site.backend.run_again(job)
+        site.backend.start_now(job.job_id)
+        assert wait_state(site, job.job_id, JobState.ENDED, timeout_s=60).restart_count == 1
+        with pytest.raises(JobNotRunningError):
+            site.backend.run_again(job)  # a decision about the first run
+        assert look(site, tied.job_id).state is look(site, cancelled.job_id).state is JobState.ENDED
+        assert untouched(site, [other])
+
+    def test_one_task_alone_is_run_again(self, site: Site) -> None:
+        array_id = site.full_array()
+        last = look(site, array_id)  # its id is the array's own
+        others = [job for job in by_id(site).values() if job.array_job_id == array_id and job.job_id != array_id]
+        for each in (last, *others):
+            site.finish(each.job_id)
+            wait_state(site, each.job_id, JobState.ENDED)
+        site.backend.run_again(last)
+        assert wait_state(site, array_id, JobState.PENDING).restart_count == 1
+        assert all(look(site, job.job_id).state is JobState.ENDED for job in others)
+
     def test_a_forgotten_job(self, site: Site) -> None:
         job = replace(look(site, site.run_job("node1")), job_id="999999")
-        for act in (site.backend.requeue, site.backend.cancel, site.backend.suspend, site.backend.resume):
+        for act in (
+            *(site.backend.requeue, site.backend.run_again, site.backend.cancel),
+            *(site.backend.suspend, site.backend.resume),
+        ):
             with pytest.raises(JobNotRunningError):
                 act(job)
         with pytest.raises(SlurmRefusedError):
             site.backend.start_now("999999")
-        site.backend.detach("999999")
+        site.backend.detach("999999", "clearway-test")
 
     def test_what_may_not_be_requeued(self, site: Site) -> None:
         job = look(site, site.run_job("node1", requeueable=False))
@@ -336,8 +384,8 @@ class BackendConformance(ListConformance, NodeConformance):
         assert look(site, rival).state is JobState.PENDING
         with pytest.raises(SlurmRefusedError):
             site.backend.delete_reservation("clearway-test")  # a job runs in it
-        site.backend.detach(urgent)
-        site.backend.detach(urgent)
+        site.backend.detach(urgent, "clearway-test")
+        site.backend.detach(urgent, "clearway-test")
         site.backend.delete_reservation("clearway-test")
         after = look(site, urgent)
         assert (after.run, after.state, after.reservation) == (started.run, JobState.RUNNING, None)
@@ -349,43 +397,48 @@ class BackendConformance(ListConformance, NodeConformance):
             site.backend.attach(waiting, "clearway-unknown")
         site.backend.create_reservation(placement(site, "node1"))
         site.backend.attach(waiting, "clearway-test")
-        site.backend.detach(waiting)
+        site.backend.detach(waiting, "another")
+        with pytest.raises(SlurmRefusedError):
+            site.backend.attach(waiting, "another")
+        assert look(site, waiting).reservation == "clearway-test"
+        site.backend.detach(waiting, "clearway-test")
         assert look(site, waiting).reservation is None
-        site.backend.detach(waiting)
+        site.backend.detach(waiting, "clearway-test")
         site.backend.delete_reservation("clearway-test")
 
     # ---- priorities and rights ---------------------------------------------------------------------------------
 
-    def test_first_in_queue_until_the_usual_priority_is_back(self, site: Site) -> None:
+    def test_first_in_queue_until_the_nice_is_put_back(self, site: Site) -> None:
         running = site.run_job(*NODES)
         early, late, last = (site.wait_job(len(NODES)) for _ in range(3))
-        before = {job_id: look(site, job_id).priority for job_id in (early, late, last)}
-        assert all(0 < priority < FIRST for priority in before.values())
-        site.backend.usual_priority(early)  # nobody has changed it
-        site.backend.first_in_queue(late)
-        site.backend.first_in_queue(late)
-        site.backend.first_in_queue(last)
-        site.backend.usual_priority(last)
-        assert look(site, late).priority == FIRST
-        assert 0 < look(site, last).priority < FIRST
-        assert look(site, early).priority == before[early]
+        before = {job_id: look(site, job_id) for job_id in (early, late, last)}
+        assert all(0 < job.priority < FIRST and job.nice == 0 for job in before.values())
+        give_nice(site, early, 0, -5)  # its user has changed it since
+        nice = first_nice(before[late])
+        give_nice(site, late, nice, 0)
+        give_nice(site, late, nice, 0)
+        give_nice(site, last, first_nice(before[last]), 0)
+        give_nice(site, last, 0, first_nice(before[last]))
+        first = look(site, late)
+        assert before[early].priority < first.priority <= FIRST
+        assert first.nice == nice
+        for job_id in (early, last):
+            assert (look(site, job_id).nice, look(site, job_id).priority) == (0, before[job_id].priority)
         assert all(look(site, job_id).state is JobState.PENDING for job_id in before)
         site.finish(running)
         started = wait_state(site, late, JobState.RUNNING)
-        site.backend.usual_priority(late)
-        site.backend.usual_priority(late)
-        assert 0 < look(site, late).priority < FIRST
+        give_nice(site, late, 0, nice)
+        give_nice(site, late, 0, nice)
+        assert (look(site, late).nice, look(site, late).priority) == (0, before[late].priority)
         assert untouched(site, [started])
         assert [look(site, job_id).state for job_id in (early, last)] == [JobState.PENDING] * 2
         site.finish(late)
         wait_state(site, late, JobState.ENDED)
-        site.backend.usual_priority(late)
+        give_nice(site, late, 7, 0)
         assert look(site, late).state is JobState.ENDED
 
-    def test_priorities_of_jobs_that_are_not_there(self, site: Site) -> None:
-        site.backend.usual_priority("999999")
-        with pytest.raises(SlurmRefusedError):
-            site.backend.first_in_queue("999999")
+    def test_the_nice_of_a_job_that_is_not_there(self, site: Site) -> None:
+        assert site.backend.set_nice({"999999": (-7, 0)}) == {}
 
     def test_without_accounting_nobody_has_rights(self, site: Site) -> None:
         for user in (site.user, "root", "nobody-of-this-name", "alice,root", FORGED):

@@ -4,8 +4,8 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from clearway.model.cluster import FIRST, JobState
-from clearway.model.errors import JobNotRunningError, SlurmRefusedError, SlurmUnavailableError
+from clearway.model.cluster import JobState, first_nice
+from clearway.model.errors import AlreadyGoneError, JobNotRunningError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm.base import JobChange
 from tests.contract.site import Site, look, untouched, wait_state
 
@@ -41,7 +41,8 @@ class ListConformance:
         unknown = replace(other, job_id="999999")
         jobs = [good[0], tied, over, good[1], waits, another_run, unknown, good[2]]
         failures = site.backend.change_jobs(JobChange.REQUEUE, jobs)
-        assert failures.keys() == {tied.job_id, over.job_id, other.job_id, "999999"}
+        assert failures.keys() == {tied.job_id, over.job_id, waits.job_id, other.job_id, "999999"}
+        assert isinstance(failures[waits.job_id], AlreadyGoneError)
         assert not isinstance(failures[tied.job_id], JobNotRunningError)
         assert all(isinstance(failures[job.job_id], JobNotRunningError) for job in (over, other, unknown))
         for job in good:
@@ -58,10 +59,16 @@ class ListConformance:
         site.backend.requeue(jobs[2])
         for job in jobs:
             wait_state(site, job.job_id, JobState.PENDING)
-        assert site.backend.change_jobs(JobChange.FIRST_IN_QUEUE, jobs) == {}
-        assert {look(site, job.job_id).priority for job in jobs} == {FIRST}
-        assert site.backend.change_jobs(JobChange.USUAL_PRIORITY, [*jobs, runs]) == {}
-        assert all(0 < look(site, job.job_id).priority < FIRST for job in jobs)
+        before = [look(site, job.job_id) for job in jobs]
+        given = {job.job_id: first_nice(job) for job in before}
+        assert site.backend.set_nice({job_id: (nice, 0) for job_id, nice in given.items()}) == {}
+        first = [look(site, job.job_id) for job in jobs]
+        assert {job.job_id: job.nice for job in first} == given
+        assert all(job.priority > max(each.priority for each in before) for job in first)
+        assert site.backend.set_nice({job_id: (0, nice) for job_id, nice in given.items()} | {"999999": (0, 1)}) == {}
+        assert [(job.priority, job.nice) for job in (look(site, job.job_id) for job in jobs)] == [
+            (job.priority, 0) for job in before
+        ]
         failures = site.backend.change_jobs(JobChange.START_NOW, [jobs[0], runs, *jobs[1:]])
         assert failures.keys() == {runs.job_id}
         for job in jobs:

@@ -74,6 +74,39 @@ class Site(Protocol):
 
     def drain_as_somebody_else(self, node: str, reason: str) -> None: ...
 
+    def update_job(
+        self,
+        job_id: str,
+        *,
+        begin_s: int | None = None,
+        dependency: str | None = None,
+        nice: int | None = None,
+        priority: int | None = None,
+        limit_s: int | None = None,
+        deadline_s: int | None = None,
+        nodes: int | None = None,
+    ) -> None:
+        """As an administrator; what is None stays. ``begin_s`` and ``deadline_s`` are from now on."""
+        ...
+
+    def refuses(self, job_id: str, *, nodes: int) -> bool:
+        """Whether Slurm refuses such an update."""
+        ...
+
+    def hold(self, job_id: str) -> None:
+        """As its owner."""
+        ...
+
+    def release(self, job_id: str) -> None: ...
+
+    def nice(self, job_id: str) -> int: ...
+
+    def end(self, job_id: str) -> datetime:
+        """When its time limit ends the run, as Slurm says."""
+        ...
+
+    def update_partition(self, name: str, state: str) -> None: ...
+
     def wait(self, what: str, predicate: Callable[[], bool], timeout_s: float = 30) -> None:
         """Until the predicate holds; fails with ``what`` when it does not in time."""
         ...

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from clearway.model.cluster import Node
+from clearway.model.errors import SlurmRefusedError
+from clearway.model.limits import Limits, Partition
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.jobs import Program
+from clearway.simulation.scheduler import Rules
+from clearway.simulation.updates import update_job, update_partition
 from tests.builders import ManualClock
 from tests.contract.backend_conformance import BackendConformance
 from tests.contract.site import CPUS, NODES
@@ -32,6 +36,8 @@ class SimulatedSite:
             Node(name=name, available=True, raw_state="IDLE", cpus=CPUS, memory_mib=4000, partitions=("batch",))
             for name in NODES
         )
+        self.cluster.rules = Rules(strict=True)
+        self.cluster.limits = Limits(partitions={"batch": Partition(name="batch")})
         self.backend = SimulatedBackend(self.cluster, self.clock)
 
     def now(self) -> datetime:
@@ -95,6 +101,38 @@ class SimulatedSite:
     def drain_as_somebody_else(self, node: str, reason: str) -> None:
         found = self.cluster.nodes[node]
         self.cluster.nodes[node] = replace(found, available=False, raw_state="IDLE+DRAIN", reason=reason)
+
+    def update_job(self, job_id: str, **asked: Any) -> None:
+        names = {"dependency": "dependency", "nice": "nice", "priority": "priority", "limit_s": "time_limit_s"}
+        found = {names[name]: value for name, value in asked.items() if name in names}
+        for name, field in (("begin_s", "eligible_time"), ("deadline_s", "deadline")):
+            if name in asked:
+                found[field] = self.now() + timedelta(seconds=asked[name])
+        if "nodes" in asked:
+            found["num_nodes"] = asked["nodes"]
+        update_job(self.cluster, job_id, **found)
+
+    def refuses(self, job_id: str, *, nodes: int) -> bool:
+        with pytest.raises(SlurmRefusedError):
+            self.update_job(job_id, nodes=nodes)
+        return True
+
+    def hold(self, job_id: str) -> None:
+        update_job(self.cluster, job_id, held="user")
+
+    def release(self, job_id: str) -> None:
+        update_job(self.cluster, job_id, held="")
+
+    def nice(self, job_id: str) -> int:
+        return self.cluster.jobs[job_id].job.nice
+
+    def end(self, job_id: str) -> datetime:
+        found = self.cluster.jobs[job_id].job.end_time
+        assert found is not None
+        return found
+
+    def update_partition(self, name: str, state: str) -> None:
+        update_partition(self.cluster, name, state=state)
 
     def wait(self, what: str, predicate: Callable[[], bool], timeout_s: float = 30) -> None:
         end = self.clock.now().timestamp() + timeout_s

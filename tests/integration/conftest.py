@@ -72,7 +72,8 @@ def store(open_store: Callable[[], Store]) -> Store:
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     (tmp_path / "comment").write_text("my own words clearway:max_delay=5m\n")
     (tmp_path / "squeue").write_text(
-        '#!/bin/sh\ncase "$*" in *%T*) cat "$FOLDER/job-state" 2>/dev/null || echo RUNNING ;;\n'
+        '#!/bin/sh\n[ -z "${SQUEUE_STATES:-}${SQUEUE_USERS:-}${SLURM_CLUSTERS:-}" ] || exit 0\n'
+        'case "$*" in *%T*) cat "$FOLDER/job-state" 2>/dev/null || echo RUNNING ;;\n'
         '*RestartCnt*) echo "${SLURM_RESTART_COUNT:-0}" ;;\n*) cat "$FOLDER/comment" ;; esac\n'
     )
     (tmp_path / "scontrol").write_text(

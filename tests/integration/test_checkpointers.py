@@ -47,6 +47,7 @@ class TestCheckpointers(CheckpointerConformance):
     """Runs all of it."""
 
 
+@pytest.mark.fault("A program that DMTCP had failed to save stood still for good.", found_by="real cluster")
 def test_a_program_does_not_stand_still_after_a_checkpoint_that_failed(tmp_path: Path) -> None:
     environment = {"CLEARWAY_STATE": str(tmp_path), "CLEARWAY_DIR": str(tmp_path)}
     environment |= {

@@ -118,6 +118,7 @@ def test_a_sound_image_is_roots_alone(node: Node) -> None:
     assert not list(Path("/run").glob("clearway-criu.*"))
 
 
+@pytest.mark.fault("CRIU's root helper followed links that its user had made.", found_by="attack")
 def test_links_of_the_user_are_not_followed(node: Node) -> None:
     node.fault("link")
     said = node.job("dump")
@@ -148,6 +149,7 @@ def test_an_image_is_of_files_and_of_what_was_judged(node: Node, fault: str) -> 
     assert fault == "ended" or said.split()[-1] in {"S", "R"}, "it goes on"
 
 
+@pytest.mark.fault("A restart by CRIU gave its user a group back that the user had left.", found_by="attack")
 def test_a_group_that_the_user_has_left_is_not_given_back(node: Node) -> None:
     assert "ok=yes" in node.job("dump")
     manifest = node.image / "manifest"

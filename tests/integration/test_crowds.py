@@ -48,6 +48,7 @@ def is_closed(connection: socket.socket) -> bool:
 @pytest.mark.parametrize(
     "says", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: "], ids=["silent", "half a request"]
 )
+@pytest.mark.fault("Idle connections kept health, metrics and operators from being answered.", found_by="load")
 def test_idle_connections_lock_nobody_out(tmp_path: Path, says: bytes) -> None:
     with running_here(tmp_path) as (_, address), a_crowd(address, connections.MOST + 50, says):
         for path in ("/liveness", "/metrics", "/api/v1/evictions"):
@@ -105,6 +106,7 @@ class Slow:
         return self._planner.decide(problem, *given, **named)
 
 
+@pytest.mark.fault("Callers of what-if plans held up everybody else.", found_by="load")
 def test_what_if_plans_hold_nobody_else_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One is made; whoever else asks for one is told so at once, while it is still being made."""
     slow: list[Slow] = []

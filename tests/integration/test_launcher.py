@@ -133,6 +133,10 @@ def test_periodic_checkpoints_are_told(bench: Bench) -> None:
     assert step.wait(timeout=60) == 0
 
 
+@pytest.mark.fault(
+    "About one request in 200 was lost with bash as `/bin/sh`: those that came at the end of a failed attempt.",
+    found_by="real cluster",
+)
 def test_what_is_asked_while_an_attempt_fails_is_tried_again(bench: Bench) -> None:
     ask_again = (
         'echo >> "$FOLDER/tries"; [ $(wc -l < "$FOLDER/tries") -gt 1 ] || { kill -USR1 $(cat "$FOLDER/pid"); false; }'

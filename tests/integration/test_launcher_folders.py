@@ -115,6 +115,10 @@ def planted(folder: Path, what: str) -> None:
 
 @needs_root
 @pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.fault(
+    "In a folder where others may write, a job ran a script or an image that another user had prepared.",
+    found_by="attack",
+)
 def test_files_that_another_user_may_have_made_are_found(shell: str, tmp_path: Path) -> None:
     found = (
         "another user's file",

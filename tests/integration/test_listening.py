@@ -140,6 +140,7 @@ def test_files_that_cannot_be_used_for_tls(tmp_path: Path) -> None:
         ("", 421),
     ],
 )
+@pytest.mark.fault("A web page that points its own name to the daemon could read its answers.", found_by="attack")
 def test_a_page_that_points_its_name_here_reads_nothing(served: str, host: str, status: int) -> None:
     for path in ("/health", "/metrics", "/api/v1/evictions"):
         assert httpx.get(served + path, headers={"Host": host}, timeout=PATIENT_S).status_code == status
@@ -156,3 +157,24 @@ def test_names_by_which_the_daemon_is_known() -> None:
     api = parse_config("[api]\n", "here").api
     assert known_hosts(api) == {"localhost", "127.0.0.1", socket.gethostname().lower()}
     assert known_hosts(api.model_copy(update={"allowed_hosts": ("*",)})) is None
+
+
+def test_a_head_of_any_length_is_not_taken(served: str) -> None:
+    """Whether it comes at once or a little at a time."""
+    host, _, port = served.removeprefix("http://").partition(":")
+    for size, status in ((8_000, b"200"), (20_000, b"431"), (100_000, b"431"), (1_000_000, b"431")):
+        for step in (size + 100, 4_096):
+            with socket.create_connection((host, int(port)), timeout=PATIENT_S) as connection:
+                head = b"GET /liveness HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * size + b"\r\n\r\n"
+                said = b""
+                try:
+                    for start in range(0, len(head), step):
+                        connection.sendall(head[start : start + step])
+                    said = connection.recv(65_536)
+                except (BrokenPipeError, ConnectionResetError):  # closed while it was still being sent
+                    assert status == b"431"
+                    continue
+                assert said.split()[1] == status, (size, step, said[:200])
+    many = {f"X-{number}": "y" * 50 for number in range(1_000)}
+    assert httpx.get(f"{served}/liveness", headers=many, timeout=PATIENT_S).status_code == 431
+    assert httpx.get(f"{served}/liveness?{'z' * 20_000}", timeout=PATIENT_S).status_code == 431

@@ -83,7 +83,7 @@ def test_an_eviction_over_http(tmp_path: Path) -> None:
         asked = client.post("/api/v1/evictions/1/approve", headers=AUTHORIZED)
         assert asked.status_code == 202
         path = asked.headers["Location"]
-        wait_for(lambda: client.get(path).json()["result"] == "approved", what="the loop's answer")
+        wait_for(lambda: client.get(path).json()["result"].startswith("approved: "), what="the loop's answer")
         started = wait_for(lambda: client.get("/api/v1/evictions/1").json()["started_at"])
         body = client.get("/api/v1/evictions/1").json()
         assert started

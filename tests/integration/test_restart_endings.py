@@ -91,6 +91,10 @@ def saved(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str],
         ("5.0", "kill SEGV", 139),
     ],
 )
+@pytest.mark.fault(
+    "A program that ended in the first moments of its restart was taken for a failed restart, and run again.",
+    found_by="real cluster",
+)
 def test_a_program_that_ends_before_anything_has_seen_it_run(
     saved: Callable[[str, str], Job], version: str, what: str, code: int
 ) -> None:

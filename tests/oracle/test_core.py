@@ -47,14 +47,11 @@ def test_the_plan_is_the_one_of_exhaustive_search(
 
 def test_numbers_too_large_for_all_keys_prove_by_lost_work_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "TRIAL_JOBS", 1)
+    problems = [problem for seed in range(0, 200, 10) if not is_program(problem := random_problem(seed))]
+    assert problems
     for factor in (10**13, 10**15, 10**18):
-        for seed in range(0, 200, 10):
-            problem = random_problem(seed)
-            if is_program(problem):
-                continue
-            problem = replace(
-                problem, candidates=tuple(_with_lost_work_times(job, factor) for job in problem.candidates)
-            )
+        for each in problems:
+            problem = replace(each, candidates=tuple(_with_lost_work_times(job, factor) for job in each.candidates))
             assert answers(problem, EvictionDP().solve(problem)) == exhaustive(problem)
 
 

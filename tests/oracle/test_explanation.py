@@ -9,7 +9,8 @@ from fractions import Fraction
 
 import pytest
 
-from clearway.model.plan import Choice, Cost, Explanation
+from clearway.model.explanation import Explanation
+from clearway.model.plan import Choice, Cost
 from clearway.model.problem import Action, EvictionProblem, Option
 from clearway.planning.base import Planner, further_deadlines
 from clearway.planning.dp.eviction_dp import EvictionDP, is_program
@@ -25,13 +26,14 @@ PROBLEMS_PER_SHAPE = 25
 RULES: tuple[Planner, ...] = (SLURM_DEFAULT, YOUNGEST_FIRST, YOUNGEST_PRUNE, LOSS_PER_NODE_PRUNE)
 
 
-def problems(shape: str) -> Iterator[EvictionProblem]:
+def problems(shape: str) -> list[EvictionProblem]:
     """Those that have a plan, and need one."""
     first = SHAPES.index(shape)
-    for seed in range(first, first + PROBLEMS_PER_SHAPE * len(SHAPES), len(SHAPES)):
-        problem = random_problem(seed, jobs=1 + seed // len(SHAPES) % 5)
-        if problem.nodes_needed > 0 and EvictionDP().solve(problem).choose() is not None:
-            yield problem
+    seeds = range(first, first + PROBLEMS_PER_SHAPE * len(SHAPES), len(SHAPES))
+    made = [random_problem(seed, jobs=1 + seed // len(SHAPES) % 5) for seed in seeds]
+    found = [each for each in made if each.nodes_needed > 0 and EvictionDP().solve(each).choose() is not None]
+    assert found
+    return found
 
 
 def problems_with_needs(kind: str) -> Iterator[EvictionProblem]:
@@ -95,6 +97,9 @@ def test_sparing_and_choosing_cost_what_exhaustive_search_says(shape: str) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.fault(
+    "Sparing a job that shares nodes counted the nodes as free on which it stayed.", found_by="random problems"
+)
 def test_parts_of_nodes_are_explained_as_exhaustive_search_says(kind: str) -> None:
     assert _told(problems_with_needs(kind)) >= PROBLEMS_PER_SHAPE / 5
 
@@ -158,7 +163,7 @@ def test_jobs_that_end_before_twice_the_delay_are_counted_in() -> None:
 
 
 def test_without_time_nothing_is_claimed() -> None:
-    problem = next(problems("plain"))
+    problem = problems("plain")[0]
     counts = iter([True, False])
     found = explained(problem, go_on=lambda: next(counts))
     assert not found.complete

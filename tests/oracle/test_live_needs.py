@@ -18,8 +18,9 @@ import pytest
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
-from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node, Topology
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
 from clearway.model.plan import NoPlan, Plan, Preemptor
+from clearway.model.site import Topology
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.plan import decide
 from clearway.preemption.validation import plan_misfit

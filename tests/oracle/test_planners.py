@@ -65,6 +65,10 @@ def test_no_problem_that_hypothesis_finds_differs(problem: EvictionProblem) -> N
     assert_exact(problem)
 
 
+@pytest.mark.fault(
+    "Sixty steps rounded checkpoints up: a plan lost three times as much as needed, and was called exact.",
+    found_by="recorded workloads",
+)
 def test_a_checkpoint_that_takes_longer_than_the_wait_for_enough_ends() -> None:
     ends = Candidate("1", 4, (Option(Action.END, ready_s=50),))
     slow = Candidate("2", 1, (Option(Action.SYS_CHECKPOINT, checkpoint_s=76),))

@@ -170,6 +170,9 @@ def test_two_slow_writers_are_saved_at_once() -> None:
     assert (last.checkpoint_s, [each.checkpoint_s for each in last.actions]) == (10, [50, 50])
 
 
+@pytest.mark.fault(
+    "Checkpoints written at once were promised in time behind others that leave no time.", found_by="random problems"
+)
 def test_no_time_is_left_for_a_checkpoint_behind_others() -> None:
     save, kill = Option(Action.APP_CHECKPOINT, checkpoint_s=50, file_system_s=5), Option(Action.KILL, 900)
     problem = EvictionProblem(1, 60, 5, (Candidate("1", 1, (kill, save)),), busy_s=10)

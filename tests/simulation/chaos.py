@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
-from clearway.drain.request import DrainRequest, UndrainRequest
+from clearway.drain.request import UndrainRequest
 from clearway.execution.lifecycle import drain_number
 from clearway.model.cluster import JobState
-from clearway.model.errors import SlurmRefusedError, SlurmTimeoutError, SlurmUnavailableError
-from clearway.model.operations import EvictionState
-from clearway.promise.request import PromiseRequest
 from tests.builders import NOW
+from tests.simulation.chaos_faults import Troubles
 from tests.simulation.chaos_scene import (
     BUDGET,
+    CHANGES,
     CLOCK,
     DATABASE,
     FAILING,
@@ -30,7 +27,6 @@ from tests.simulation.chaos_scene import (
     KINDS,
     NODES,
     PARTIAL,
-    PEOPLE,
     PROMISES,
     PROTECT,
     SLOW,
@@ -39,15 +35,16 @@ from tests.simulation.chaos_scene import (
     USERS,
     Scene,
 )
+from tests.simulation.chaos_situations import situations
 from tests.simulation.chaos_witness import Outcome, Witness
 from tests.simulation.chaos_world import NEVER, ChaosDaemon, ChaosWorld, Countdown
-from tests.simulation.killing import CHANGES
 
+LAST_BY = 15  # quiet cycles until an urgent job runs for which there is room
+CYCLES_ALONE = 30
 LEASE_S = 20.0  # longer than any lease of these daemons
-ACTS = ("begin_step", "finish_step", "save_eviction", "change_jobs", "requeue", "signal")
 
 
-class Schedule:
+class Schedule(Troubles):
     """One world, and what happens in it."""
 
     def __init__(self, seed: int, folder: Path, empty: Path, kinds: Collection[str] = KINDS) -> None:
@@ -55,6 +52,7 @@ class Schedule:
         self.random = random.Random(seed)
         self.world = ChaosWorld(folder, empty, Witness, self.random, has_server=self.random.random() < 0.7)
         self.world.meanwhile, self.world.take, self.world.between = self._meanwhile, self._take, self._between
+        self.world.beside_a_step = self._beside_a_step
         self.steps = self.random.randint(8, 14)
         self.nested = 0
         self.healed = False
@@ -63,6 +61,7 @@ class Schedule:
         if TWO in self.kinds and self.random.random() < 0.6:
             self.world.daemons.append(ChaosDaemon("b", self.world, self.scene.config()))
         self.scene.furnish()
+        self._begin_climate()
 
     # -- playing ---------------------------------------------------------------------------------------------------
 
@@ -72,22 +71,49 @@ class Schedule:
             self.scene.urgent()
             while self.steps > 0:
                 self._step()
+            if self.scene.climate.loses_nodes:
+                self._go_on_alone()
             self._heal()
             self._quiet()
             world.witness.at_the_end()
+            found = situations(world, self.scene.climate.name)
             if world.witness.violations:
                 world.lines += self._what_was_stored()
         finally:
             world.close()
         witness = world.witness
-        return Outcome(self.seed, tuple(witness.violations), tuple(world.lines), witness.commands, witness.first_error)
+        return Outcome(
+            self.seed,
+            tuple(witness.violations),
+            tuple(world.lines),
+            witness.commands,
+            frozenset(witness.kinds_found),
+            found,
+            witness.first_error,
+        )
+
+    def _go_on_alone(self) -> None:
+        """Node after node could be lost for one urgent job, were nothing else the matter."""
+        self._mend()
+        self._all_as_usual()
+        for daemon in self.world.daemons:
+            daemon.clock.ahead = timedelta()
+            daemon.kill_in = daemon.freeze_in = NEVER
+        self._restart()
+        self._ask("unhalt")
+        self._ask("resume")
+        self.scene.fill()
+        self.scene.urgent()
+        for _ in range(CYCLES_ALONE):
+            self.world.advance(self.random.choice((1.0, 2.0, 20.0)))
+            self._cycles()
 
     def _step(self) -> None:
         self.steps -= 1
         event = self._draw()
         self.world.log(event.__name__.strip("_"))
         event()
-        self.world.advance(self.random.choice((0.5, 0.5, 1.0, 2.0, 5.0)))
+        self.world.advance(self.random.choice((0.5, 1.0, 2.0, 5.0, 8.0)))
         self._cycles()
 
     def _cycles(self) -> None:
@@ -99,7 +125,7 @@ class Schedule:
 
     def _draw(self) -> Callable[[], None]:
         events: list[tuple[int, str, Callable[[], None]]] = [
-            (4, KILL, self._arm_kill),
+            (6, KILL, self._arm_kill),
             (3, KILL, self._restart),
             (6, STOP, self._arm_stop),
             (2, SLOW, self._slow),
@@ -111,7 +137,7 @@ class Schedule:
             (2, DATABASE, self._lose_commits),
             (3, "", self._mend),
             (2, CLOCK, self._step_clock),
-            (3, USERS, self.scene.urgent),
+            (6, USERS, self.scene.urgent),
             (2, USERS, self.scene.submit),
             (3, USERS, self._cancel),
             (2, USERS, self._hold),
@@ -123,8 +149,14 @@ class Schedule:
             (2, PROTECT, self._protect),
             (1, BUDGET, self._new_budget),
             (1, NODES, self._node_fails),
+            (1, NODES, self._node_dies),
+            (4, CHANGES, self._change_job),
+            (4, CHANGES, self._extend),
+            (5, CHANGES, self._change_urgent),
+            (1, CHANGES, self._change_partition),
+            (1, CHANGES, self._change_node),
             (3, PROMISES, self._promise),
-            (4, "", self._pass_time),
+            (3, "", self._pass_time),
         ]
         weights, kinds, chosen = zip(*events, strict=True)
         on = [0 if kind and kind not in self.kinds else weight for weight, kind in zip(weights, kinds, strict=True)]
@@ -168,169 +200,24 @@ class Schedule:
         if self.healed or self.nested >= 4 or self.random.random() > 0.25:
             return
         event = self.random.choice((self._cancel, self._requeue, self._hold, self._end, self._operator, self._halt))
+        if CHANGES in self.kinds and self.random.random() < 0.4:
+            event = self._change_urgent
         if USERS in self.kinds:
             self.world.log(f"meanwhile {event.__name__.strip('_')}")
             event()
         if self.random.random() < 0.3:
             self._take(self.random.choice((0.5, 3.0)), busy)
 
-    # -- faults ----------------------------------------------------------------------------------------------------
-
-    def _daemon(self) -> ChaosDaemon:
-        return self.random.choice(self.world.daemons)
-
-    def _arm_kill(self) -> None:
-        self._daemon().kill_in = self._moment()
-
-    def _arm_stop(self) -> None:
-        self._daemon().freeze_in = self._moment()
-
-    def _moment(self) -> Countdown:
-        """Anywhere in the next cycles, or around what only a daemon does that acts."""
-        call = self.random.choice(("", *ACTS))
-        return Countdown(self.random.randint(0, 6 if call else 40), call)
-
-    def _restart(self) -> None:
-        for daemon in self.world.daemons:
-            if not daemon.alive and not daemon.busy:
-                daemon.start()
-
-    def _slow(self) -> None:
-        self._daemon().faults.slow_s = self.random.choice((0.2, 3.0, 19.0))
-
-    def _fail(self) -> None:
-        errors = (SlurmTimeoutError("no answer"), SlurmUnavailableError("down"), SlurmRefusedError("denied"))
-        calls = self.random.choice((("snapshot",), ("reservations",), CHANGES, (self.random.choice(CHANGES),)))
-        error = self.random.choice(errors if calls[0] in CHANGES else errors[:2])
-        self.random.choice((self._daemon(), self.world)).faults.failing |= dict.fromkeys(calls, error)
-
-    def _lose_answers(self) -> None:
-        self._daemon().faults.lost_answers = self.random.randint(1, 5)
-
-    def _refuse_some(self) -> None:
-        self._daemon().faults.picky = True
-
-    def _hide(self) -> None:
-        jobs = [i for i, e in self.world.cluster.jobs.items() if e.job.state is not JobState.ENDED]
-        self._daemon().faults.hidden = frozenset(self.random.sample(jobs, min(len(jobs), 2)))
-
-    def _outage(self) -> None:
-        self.random.choice((self._daemon(), self.world)).faults.database_down = True
-
-    def _lose_commits(self) -> None:
-        self._daemon().faults.lost_commits = self.random.randint(1, 3)
-
-    def _mend(self) -> None:
-        for it in (self.world, *self.world.daemons):
-            it.faults.__init__(failing={})  # type: ignore[misc]
-
-    def _step_clock(self) -> None:
-        """A step of a host's clock; daemons that share a file as their database share the host."""
-        ahead = timedelta(seconds=self.random.choice((0, 400, -400, 4_000)))
-        for daemon in [self._daemon()] if self.world.has_server else self.world.daemons:
-            daemon.clock.ahead = ahead
-
-    def _node_fails(self) -> None:
-        """Slurm takes a node out of service; the jobs on it run on."""
-        name = self.random.choice(list(self.world.cluster.nodes))
-        node = self.world.cluster.nodes[name]
-        if node.available:
-            self.world.cluster.nodes[name] = replace(node, available=False, raw_state="DOWN", reason="broken")
-        elif node.reason == "broken":
-            self.world.cluster.bring_back(name)
-
-    # -- people ----------------------------------------------------------------------------------------------------
-
-    def _pass_time(self) -> None:
-        self.world.advance(self.random.choice((5.0, 30.0)))
-
-    def _jobs(self, *states: JobState) -> list[Any]:
-        return [e for e in self.world.cluster.jobs.values() if e.job.state in states]
-
-    def _cancel(self) -> None:
-        if found := self._jobs(JobState.PENDING, JobState.RUNNING):
-            self._withdraw(self.random.choice(found))
-
-    def _cancel_urgent(self) -> None:
-        waiting = [e for e in self._jobs(JobState.PENDING) if "urgent" in e.job.partitions]
-        if waiting:
-            self.world.log("the urgent job is cancelled")
-            self._withdraw(self.random.choice(waiting))
-            self._cycles()
-
-    def _withdraw(self, entry: Any) -> None:
-        if entry.job.state is JobState.PENDING:
-            self.world.cluster.withdraw(entry)
-        else:
-            self.world.cluster.end_run(entry, requeue=False)
-
-    def _hold(self) -> None:
-        """Hold a waiting job, or release it."""
-        if found := self._jobs(JobState.PENDING):
-            entry = self.random.choice(found)
-            entry.job = replace(entry.job, priority=entry.usual_priority if entry.job.priority == 0 else 0)
-
-    def _requeue(self) -> None:
-        if found := [e for e in self._jobs(JobState.RUNNING) if e.job.can_be_requeued]:
-            self.world.cluster.end_run(self.random.choice(found), requeue=True)
-
-    def _end(self) -> None:
-        if found := self._jobs(JobState.RUNNING):
-            self.world.cluster.end_run(self.random.choice(found), requeue=False)
-
-    def _ask(self, kind: str, eviction_id: int | None = None, document: str = "") -> None:
-        self.world.store.add_request(kind, eviction_id, "root (command line)", self.world.clock.now(), document)  # type: ignore[arg-type]
-
-    def _operator(self) -> None:
-        open_ones = self.world.store.open_evictions()
-        waiting = [e for e in open_ones if e.state is EvictionState.AWAITING_APPROVAL]
-        if waiting and self.random.random() < 0.7:
-            self._ask("approve", self.random.choice(waiting).eviction_id)
-        elif open_ones and self.random.random() < 0.6:
-            self._ask("cancel", self.random.choice(open_ones).eviction_id)
-        else:
-            self._ask(self.random.choice(("pause", "resume")))
-
-    def _halt(self) -> None:
-        self._ask("halt")
-
-    def _unhalt(self) -> None:
-        self._ask("unhalt")
-
-    def _drain(self) -> None:
-        names = self.random.sample(list(self.world.cluster.nodes), self.random.choice((1, 2)))
-        self._ask("drain", document=DrainRequest(nodes=",".join(names)).model_dump_json())
-
-    def _promise(self) -> None:
-        """Nodes for a time that is near, and for a while that ends before the schedule does."""
-        r = self.random
-        at = self.world.clock.now() + timedelta(seconds=r.choice((10, 45, 90)))
-        wish = PromiseRequest(
-            nodes=r.choice((1, 2, 4)), partition="batch", at=at, duration_s=r.choice((60.0, 120.0)), users=("beam",)
-        )
-        self._ask("promise", document=wish.model_dump_json())
-
-    def _reload(self) -> None:
-        for daemon in self.world.daemons:
-            daemon.reload(self.scene.config())
-
-    def _protect(self) -> None:
-        users = self.random.sample(PEOPLE, self.random.randint(0, len(PEOPLE)))
-        self.scene.settings["candidates"]["protected_users"] = ["vip", *users]
-        self._reload()
-
-    def _new_budget(self) -> None:
-        until = self.world.clock.now().replace(tzinfo=None)  # as SQLite keeps times: UTC
-        self.world.witness.budgets.append((until, self.scene.config().budget.jobs_per_hour))
-        self.scene.settings["budget"] = {"jobs_per_hour": self.random.choice((0, 1, 2, 5))}
-        self._reload()
+    def _beside_a_step(self) -> None:
+        if CHANGES in self.kinds and not self.healed and self.random.random() < 0.05:
+            self._change_urgent()
 
     def _end_beside_suspended(self) -> None:
         """A suspended job waits for those on its nodes, which may have a long time to go."""
         nodes = {name for e in self._jobs(JobState.SUSPENDED) for name in e.job.nodes}
         for entry in self._jobs(JobState.RUNNING):
             if nodes & set(entry.job.nodes):
-                self.world.cluster.end_run(entry, requeue=False)
+                self._end_by_hand(entry, requeue=False)
 
     def _what_was_stored(self) -> Iterator[str]:
         for entry in self.world.cluster.jobs.values():
@@ -346,43 +233,54 @@ class Schedule:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _heal(self) -> None:
-        self.healed = True
         world = self.world
+        world.witness.nodes_as_told()
+        self.healed = True
         world.log("all faults are over")
         self._mend()
-        for name, node in world.cluster.nodes.items():
-            if node.reason == "broken":
-                world.cluster.bring_back(name)
+        self._end_climate()
+        self._all_as_usual()
         for daemon in world.daemons:
             daemon.clock.ahead = timedelta()
             daemon.kill_in = daemon.freeze_in = NEVER
-        for entry in self._jobs(JobState.PENDING):
-            if entry.job.priority == 0:
-                entry.job = replace(entry.job, priority=entry.usual_priority)
         self._restart()
         self._ask("unhalt")
         self._ask("resume")
 
     def _quiet(self) -> None:
-        """Until nothing is under way; then drained nodes are brought back."""
-        world = self.world
+        """Until nothing is under way and the last urgent job runs; then drained nodes are brought back."""
+        world, last = self.world, self.scene.last_urgent()
         for daemon in world.daemons:
             daemon.errors.clear()
         for number, seconds in enumerate((2.0, 8.0, 8.0, 5.0, 10.0) + (14.0,) * 60):
             world.advance(seconds)
-            leaders = [daemon for daemon in world.daemons if daemon.loop.leadership.leads]
-            for daemon in leaders or world.daemons:
-                daemon.cycle()
-            if number < 2 or not any(daemon.loop.leadership.leads for daemon in world.daemons):
-                continue
+            self._quiet_cycle()
             if number > 4:
                 self._end_beside_suspended()
-            ours = [n.name for n in world.cluster.nodes.values() if drain_number(n.reason) is not None]
-            acting = any(e.state.acting for e in world.store.open_evictions())
-            if not acting and not ours:
+            if number >= 2 and self._has_leader() and self._is_over(last, number):
                 break
-            if ours and not acting:
-                self._ask("undrain", document=UndrainRequest(nodes=",".join(ours)).model_dump_json())
+        world.witness.judge_last(last, self.scene.config())
         for daemon in world.daemons:
             for error in daemon.errors:
                 world.witness.violation(f"{daemon.name}: a quiet cycle failed: {error!r}", error)
+
+    def _quiet_cycle(self) -> None:
+        leaders = [daemon for daemon in self.world.daemons if daemon.loop.leadership.leads]
+        for daemon in leaders or self.world.daemons:
+            daemon.cycle()
+        self.world.witness.look_for_idle_placements()
+        self.world.witness.look_for_ended_by_signal()
+
+    def _has_leader(self) -> bool:
+        return any(daemon.loop.leadership.leads for daemon in self.world.daemons)
+
+    def _is_over(self, last: str, number: int) -> bool:
+        """Nothing is under way, and nobody waits who should not. Nodes that a drain keeps are asked back."""
+        world = self.world
+        if any(e.state.acting for e in world.store.open_evictions()):
+            return False
+        if ours := [n.name for n in world.cluster.nodes.values() if drain_number(n.reason) is not None]:
+            self._ask("undrain", document=UndrainRequest(nodes=",".join(ours)).model_dump_json())
+            return False
+        waits = (job := world.job(last)) is not None and job.state is JobState.PENDING and number < LAST_BY
+        return not waits and not world.witness.urgent_jobs_with_room()

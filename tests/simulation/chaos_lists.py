@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from clearway.simulation.backend import SimulatedBackend
     from tests.simulation.chaos_world import ChaosDaemon
 
-_BY_ID = (JobChange.START_NOW, JobChange.FIRST_IN_QUEUE, JobChange.USUAL_PRIORITY)
+_BY_ID = (JobChange.START_NOW,)
 _SIGNALS = {JobChange.SIGNAL_BATCH: True, JobChange.SIGNAL_STEPS: False}
 
 

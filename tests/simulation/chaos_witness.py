@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clearway.execution.lifecycle import drain_number, is_placement
-from clearway.model.cluster import FIRST, Job, JobState
+from clearway.model.cluster import Job, JobState
+from tests.simulation.chaos_verdicts import Verdicts
 
 if TYPE_CHECKING:
     from clearway.config.configuration import Config
@@ -25,9 +26,9 @@ HARM = {"requeue": "requeue", "cancel": "cancel_job", "suspend": "suspend", "sig
 # The kinds of steps that announce a command; what only takes back may also follow from the end of an operation.
 INTENTS = {name: (kind,) for name, kind in HARM.items()} | {
     "resume": ("resume",),
+    "run_again": ("run_again",),
     "start_now": ("start_now",),
-    "first_in_queue": ("first_in_queue",),
-    "usual_priority": ("usual_priority",),
+    "set_nice": ("first_in_queue", "usual_priority"),
     "attach": ("attach",),
     "detach": ("detach", "delete_placement"),
     "create_reservation": ("create_placement",),
@@ -36,9 +37,10 @@ INTENTS = {name: (kind,) for name, kind in HARM.items()} | {
     "delete_reservation": ("delete_placement",),
     "drain": ("drain",),
     "undrain": ("undrain",),
+    "set_partitions": ("attach", "detach", "delete_placement"),
 }
-TAKES_BACK = ("detach", "delete_reservation", "undrain", "usual_priority", "resume")
-FOR_SEVERAL = ("drain", "undrain", "detach")  # one step stands for the command to several nodes or jobs
+TAKES_BACK = ("detach", "delete_reservation", "undrain", "resume", "set_partitions")
+FOR_SEVERAL = ("drain", "undrain", "detach", "set_partitions", "set_nice")  # one step stands for several commands
 UNDOING, ENDED = ("started", "returning", "cancelling"), ("completed", "cancelled", "failed", "superseded")
 
 _TRIGGERS = f"""
@@ -74,6 +76,8 @@ class Outcome:
     violations: tuple[str, ...]
     lines: tuple[str, ...]
     commands: int
+    kinds: frozenset[str]  # of its violations
+    situations: frozenset[str]
     first_error: BaseException | None
 
     def describe(self) -> str:
@@ -82,12 +86,14 @@ class Outcome:
         return f"{told}\n{len(self.violations)} violation(s): {'; '.join(self.violations)}\nagain: {again}"
 
 
-class Witness:
+class Witness(Verdicts):
     """Judges every command to the cluster, and what is left in the end."""
 
     def __init__(self, world: ChaosWorld) -> None:
+        super().__init__()
         self.world = world
         self.violations: list[str] = []
+        self.kinds_found: set[str] = set()
         self.first_error: BaseException | None = None
         self.commands = 0
         self.counted: dict[str, int] = defaultdict(int)
@@ -99,7 +105,8 @@ class Witness:
     def close(self) -> None:
         self._database.close()
 
-    def violation(self, text: str, error: BaseException | None = None) -> None:
+    def violation(self, text: str, error: BaseException | None = None, kind: str = "") -> None:
+        self.kinds_found.add(kind)
         self.world.log(f"VIOLATION {text}")
         self.violations.append(text)
         self.first_error = self.first_error or error
@@ -156,15 +163,14 @@ class Witness:
             "SELECT kind, approved_by, mode FROM evictions WHERE eviction_id = ?", eviction_id
         )
         planned = self._ask(
-            "SELECT state, action, requeued_at FROM preemptions WHERE eviction_id = ? AND job_id = ?"
-            " ORDER BY position DESC LIMIT 1",
+            "SELECT state, action FROM preemptions WHERE eviction_id = ? AND job_id = ? ORDER BY position DESC LIMIT 1",
             eviction_id,
             job.job_id,
         )
         if not planned:
             self.violation(f"{what}: it is in no plan of eviction {eviction_id}")
             return
-        state, action, intended_at = planned[0]
+        state, action = planned[0]
         expected = "checkpointing" if name == "signal" else "vacating"
         if state != expected:
             self.violation(f"{what}: its preemption is {state}, not {expected}")
@@ -173,14 +179,29 @@ class Witness:
             self.violation(f"{what}: eviction {eviction_id} had started or was called off")
         if mode != "automatic" and kind == "eviction" and not approved_by:
             self.violation(f"{what}: eviction {eviction_id} of mode {mode} was not approved")
+        if kind == "eviction":
+            self.judge_promise(daemon, name, job, what, eviction_id, approved_by)
         if kind != "drain":  # an operator has named the nodes
             self._judge_guards(daemon.loop.config, name, job, what, eviction_id, action)
+        unasked = kind == "eviction" and not approved_by and not self.was_asked(job, eviction_id)
+        self._note_end(daemon, name, job, what, eviction_id, unasked=unasked)
+
+    def _note_end(
+        self, daemon: ChaosDaemon, name: str, job: Job, what: str, eviction_id: int, *, unasked: bool
+    ) -> None:
         seen = self.world.job(job.job_id)
         ends = name != "signal" and seen is not None and seen.run == job.run and seen.state is JobState.RUNNING
         if ends:
-            self._left.setdefault(job.run, datetime.fromisoformat(intended_at))
-            if kind == "eviction" and not approved_by:
+            self._left.setdefault(job.run, self._first_intended(eviction_id, job))
+            if unasked:
                 self._judge_budget(daemon.loop.config, self._left[job.run], what)
+
+    def _first_intended(self, eviction_id: int, job: Job) -> datetime:
+        kinds = [kind for name, kind in HARM.items() if name != "signal"]
+        marks = ", ".join("?" * len(kinds))
+        query = f"SELECT MIN(intended_at) FROM steps WHERE eviction_id = ? AND job_id = ? AND kind IN ({marks})"
+        ((at,),) = self._ask(query, eviction_id, job.job_id, *kinds)
+        return datetime.fromisoformat(at)
 
     def _judge_guards(self, config: Config, name: str, job: Job, what: str, eviction_id: int, action: str) -> None:
         rules = config.candidates
@@ -204,7 +225,7 @@ class Witness:
             self.violation(f"{what}: it was preempted {before} times before")
 
     def _judge_budget(self, config: Config, intended_at: datetime, what: str) -> None:
-        """By when it was intended: where a command is repeated after a crash, the budget may be another one by now."""
+        """By when it was first intended: where a command is repeated, the budget may be another one by now."""
         limits = [config.budget.jobs_per_hour, *(limit for until, limit in self.budgets if until >= intended_at)]
         limit = None if None in limits else max(each for each in limits if each is not None)
         hour = intended_at - timedelta(hours=1)
@@ -221,27 +242,40 @@ class Witness:
             f"SELECT eviction_id, state FROM evictions WHERE state NOT IN {ENDED}"
             " AND state NOT IN ('proposed', 'awaiting_approval', 'scheduled')"
         ):
-            self.violation(f"eviction {eviction_id} is still {state}")
+            if state != "placing" or not self._waits_for_another(eviction_id):
+                self.violation(f"eviction {eviction_id} is still {state}")
         for reservation in cluster.reservations.values():
             if is_placement(reservation):
                 self.violation(f"reservation {reservation.name} is left")
         for entry in cluster.jobs.values():
-            job = entry.job
-            if job.state is JobState.ENDED:
-                continue
-            if job.reservation:
-                self.violation(f"job {job.job_id} is still in reservation {job.reservation}")
-            if job.state is JobState.SUSPENDED:
-                self.violation(f"job {job.job_id} is still suspended")
-            if job.priority == FIRST:
-                self.violation(f"job {job.job_id} still has the priority that it was given")
-            if job.eligible_time is not None and job.eligible_time > self.world.clock.now() + timedelta(days=1):
-                self.violation(f"job {job.job_id} may start on {job.eligible_time} only")
+            if entry.job.state is not JobState.ENDED:
+                self._judge_what_is_left(entry.job)
         for name, node in cluster.nodes.items():
             if drain_number(node.reason) is not None:
                 self.violation(f"node {name} is still drained: {node.reason}")
+        self.all_as_before()
+        self.who_was_asked_goes_on()
+        self.records_are_history()
+        for job_id in self.urgent_jobs_with_room():
+            self.violation(f"job {job_id} is urgent, has room and waits", kind="liveness")
         if cluster.oversubscribed:
             self.violation(f"jobs {cluster.oversubscribed} were resumed over others")
 
+    def _waits_for_another(self, eviction_id: int) -> bool:
+        """Whether an operator has to approve another component of its heterogeneous job first."""
+        components = self.world.store.eviction(eviction_id).plan.components
+        waiting = self._ask("SELECT preemptor_job_id FROM evictions WHERE state = 'awaiting_approval'")
+        return any(job_id in components for (job_id,) in waiting)
 
-_OF_JOBS = ("start_now", "first_in_queue", "usual_priority", "attach", "detach")
+    def _judge_what_is_left(self, job: Job) -> None:
+        if job.reservation:
+            self.violation(f"job {job.job_id} is still in reservation {job.reservation}")
+        if job.state is JobState.SUSPENDED:
+            self.violation(f"job {job.job_id} is still suspended")
+        if job.nice < 0:
+            self.violation(f"job {job.job_id} still has the Nice that it was given")
+        if job.eligible_time is not None and job.eligible_time > self.world.clock.now() + timedelta(days=1):
+            self.violation(f"job {job.job_id} may start on {job.eligible_time} only")
+
+
+_OF_JOBS = ("set_partitions", "start_now", "attach", "detach")

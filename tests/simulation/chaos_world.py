@@ -27,9 +27,15 @@ from clearway.bootstrap import new_loop
 from clearway.config.configuration import Config
 from clearway.estimates.history import HistoryKeeper
 from clearway.model.cluster import ClusterSnapshot, Job, Node, Skipped
-from clearway.model.errors import ClearwayError, CycleEndedError, SlurmError, SlurmTimeoutError, StoreError
-from clearway.model.events import Event, HandlingFailed
-from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.model.errors import (
+    ClearwayError,
+    CycleEndedError,
+    LeaseLostError,
+    SlurmError,
+    SlurmTimeoutError,
+    StoreError,
+)
+from clearway.model.events import CycleCut, Event, HandlingFailed
 from clearway.service import leadership
 from clearway.service.cycle import Parts
 from clearway.simulation.backend import SimulatedBackend
@@ -40,13 +46,14 @@ from clearway.store.database import open_database
 from clearway.store.repository import Store
 from tests.builders import NOW, ManualClock
 from tests.simulation.chaos_lists import ListedCommand, job_after_job
-from tests.simulation.killing import CHANGES
+from tests.simulation.chaos_proxies import Calls, OwnClock, SlowPlanner
+from tests.simulation.killing import CHANGES as _CHANGES
 
 if TYPE_CHECKING:
     from tests.simulation.chaos_witness import Witness
 
 NODES = 10
-OWN = ("url", "close", "fenced_by")  # no effects
+CHANGES = (*_CHANGES, "set_partitions")
 LEASE = ("take_lease", "renew_lease", "release_lease")
 
 
@@ -73,23 +80,6 @@ NEVER = Countdown(10**9)
 _GONE: set[str] = set()  # processes that others on the host know to have ended
 
 
-class OwnClock:
-    """A daemon's: its wall clock may be wrong, its monotonic one goes on as time does."""
-
-    def __init__(self, true: ManualClock) -> None:
-        self._true = true
-        self.ahead = timedelta()
-
-    def now(self) -> datetime:
-        return self._true.now() + self.ahead
-
-    def monotonic(self) -> float:
-        return self._true.monotonic()
-
-    def steady(self) -> float:
-        return self._true.monotonic()
-
-
 @dataclass
 class Faults:
     """What is wrong at the moment, for one daemon or for all of them."""
@@ -101,19 +91,6 @@ class Faults:
     lost_commits: int = 0  # so many next writes are stored, and the answer is lost
     hidden: frozenset[str] = frozenset()  # jobs whose records cannot be read
     picky: bool = False  # some jobs of a list are refused
-
-
-class _Calls:
-    """Passes each call of a daemon through ``through``."""
-
-    def __init__(self, target: Any, through: Callable[[str, Any, Any, Any], Any]) -> None:
-        self._target, self._through = target, through
-
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._target, name)
-        if name in OWN or not callable(attribute):
-            return attribute
-        return lambda *args, **kwargs: self._through(name, attribute, args, kwargs)
 
 
 class ChaosDaemon:
@@ -129,6 +106,7 @@ class ChaosDaemon:
         self.kill_in = self.freeze_in = NEVER
         self.config = config  # of the last reload
         self.errors: list[BaseException] = []
+        self.saw: dict[str, str] = {}  # why Slurm would not start an urgent job, as of this daemon's last look
         self._about: tuple[str, Any] = ("", ())
         self.start()
 
@@ -141,14 +119,14 @@ class ChaosDaemon:
         world = self.world
         self.starts += 1
         self.store = world.open_store()
-        store = _Calls(self.store, self._ask_database)
+        store = Calls(self.store, self._ask_database)
         slurm = SimulatedBackend(world.cluster, world.clock)
         slurm.before_change = self._reach_slurm
-        backend = _Calls(slurm, self._ask_slurm)
+        backend = Calls(slurm, self._ask_slurm)
         parts = Parts(
             backend=backend,
             store=store,
-            planner=EvictionDP(),
+            planner=SlowPlanner(self),
             clock=self.clock,
             emit=self._hear,
             history=HistoryKeeper(store, self._hear),
@@ -164,14 +142,26 @@ class ChaosDaemon:
             self.loop.reconfigure(config)
 
     def _hear(self, event: Event) -> None:
+        if isinstance(event, CycleCut):
+            self.world.witness.came_by("lease lost" if isinstance(event.error, LeaseLostError) else "cycle cut")
         if isinstance(event, HandlingFailed):
             self.world.witness.violation(f"{self.name}: {event.quarantined.ident} raised {event.error!r}", event.error)
 
     def die(self) -> None:
         self.loop = None
+        self.world.witness.came_by("killed")
         if not self.world.has_server:  # all on one host, where it is seen that a process has gone
             _GONE.add(f"{self.name}.{self.starts}")
         self.world.log(f"{self.name}: killed")
+
+    def stands_back(self) -> bool:
+        """By a clock in doubt, and until it has led for a while, it does nothing; while it is halted nothing new."""
+        report = self.loop.report
+        if report is None or self.loop.leadership.observes or report.snapshot.unreadable:
+            return True
+        if self.faults.failing or self.world.faults.failing:  # what holds the nodes cannot be moved
+            return True
+        return bool(report.clock_doubt or report.paused or report.halted or report.stopped)
 
     def cycle(self) -> None:
         """One cycle as ``Loop.run`` would have it, or the part of it before the daemon was killed."""
@@ -181,6 +171,8 @@ class ChaosDaemon:
         try:
             self.loop.cycle()
             self.loop.look_ahead(math.inf)
+            if self.loop.leadership.leads and not self.stands_back():
+                self.world.witness.after_cycle()
         except Killed:
             self.die()
         except (ClearwayError, CycleEndedError) as error:
@@ -199,6 +191,8 @@ class ChaosDaemon:
         if self.freeze_in.now:
             self.freeze_in = NEVER
             self._stand_still()
+        if name in ("begin_step", "finish_step"):
+            self.world.beside_a_step()
 
     def _stand_still(self) -> None:
         self.frozen = True
@@ -213,6 +207,7 @@ class ChaosDaemon:
         self.effect(name)
         if self.faults.database_down or self.world.faults.database_down:
             raise StoreError("the database does not answer")
+        self.world.take(self.world.store_s, self)
         if self.world.has_server and name == "server_time":
             return self.world.clock.now()
         if self.world.has_server and name in LEASE:
@@ -239,6 +234,7 @@ class ChaosDaemon:
         if name in CHANGES and self.answer_is_lost():
             raise SlurmTimeoutError("no answer within 20 s")
         if name == "snapshot":
+            self.saw = self.world.witness.as_seen()
             result = self._partial(result)
         self.effect(name)
         return result
@@ -267,6 +263,8 @@ class ChaosDaemon:
         return self.faults.picky and self.world.random.random() < 0.4
 
     def answer_is_lost(self) -> bool:
+        if self.world.deaf and self.world.random.random() < self.world.deaf:
+            return True
         if self.faults.lost_answers <= 0:
             return False
         self.faults.lost_answers -= 1
@@ -320,6 +318,7 @@ class ChaosWorld:
         node = Node(name="", available=True, raw_state="IDLE", cpus=4, memory_mib=4_000, partitions=("batch", "urgent"))
         self.cluster.add_nodes(replace(node, name=f"n{number}") for number in range(1, NODES + 1))
         self.faults = Faults(failing={})
+        self.deaf = self.plan_s = self.store_s = 0.0  # for the whole run
         self.lines: list[str] = []
         _GONE.clear()
         self.daemons: list[ChaosDaemon] = []
@@ -327,7 +326,12 @@ class ChaosWorld:
         self.witness = witness(self)
         self.meanwhile: Callable[[ChaosDaemon], None] = lambda _: None  # plays on while a daemon stands still
         self.take: Callable[[float, ChaosDaemon], None]  # a call that takes so many seconds
+        self.beside_a_step: Callable[[], None] = lambda: None  # what comes before and after each step of a daemon
         self.between: Callable[[ChaosDaemon], None] = lambda _: None  # what comes between two jobs of a list
+
+    def equip(self, gpus: tuple[tuple[str, int], ...]) -> None:
+        """Give each node GPUs; no job may be there yet."""
+        self.cluster.add_nodes([replace(node, gpus=gpus) for node in self.cluster.nodes.values()])
 
     def open_store(self) -> Store:
         return Store(f"sqlite:///{self.path}")

@@ -26,14 +26,17 @@ from clearway.model.cluster import Job
 from clearway.model.errors import SlurmError
 from clearway.simulation.backend import SimulatedBackend
 from clearway.slurm.base import Failures, JobChange
+from tests.oracle.sampled import Share, share
 from tests.simulation.world import World, config
+
+PARTS = 4  # that share the effects of an interruption's scenario; each plays it once without a kill
 
 End = dict[str, Any]
 
 CHANGES = (
-    "requeue", "cancel", "signal", "start_now", "attach", "detach",
+    "requeue", "run_again", "cancel", "signal", "start_now", "attach", "detach",
     "create_reservation", "update_reservation", "extend_reservation", "delete_reservation", "suspend", "resume",
-    "drain", "undrain", "first_in_queue", "usual_priority",
+    "drain", "undrain", "set_nice",
 )  # fmt: skip
 WRITES = (
     "create_eviction", "save_eviction", "begin_step", "finish_step", "add_event", "finish_request", "set_value",
@@ -234,6 +237,11 @@ def killed_everywhere(
     return daemon
 
 
+def tried_parts(of: Share) -> list[int]:
+    """All with ``tests/run --full``, otherwise one, which the commit chooses."""
+    return [part for part in range(PARTS) if of.of == 1 or (part + of.turn) % PARTS == 0]
+
+
 class Interruption:
     """A scenario that comes to the same end wherever its daemon is killed: a test file derives a class from it."""
 
@@ -241,7 +249,6 @@ class Interruption:
     least_effects: ClassVar[int]  # fewer: the fuse sees nothing
     every: ClassVar[int] = 2  # only before each effect, as nothing changes until the next; 1: after each as well
     first: ClassVar[int] = 0
-    parts: ClassVar[int] = 1  # tests that share the effects; each plays the scenario once without a kill
     nodes: ClassVar[int] = 8
     changes: ClassVar[Sequence[str]] = CHANGES
     writes: ClassVar[Sequence[str]] = WRITES
@@ -269,9 +276,9 @@ class Interruption:
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "part" in metafunc.fixturenames:
-            metafunc.parametrize("part", range(self.parts))
+            metafunc.parametrize("part", tried_parts(share()))
 
     def test_killed_at_every_effect(self, furnished: World, part: int) -> None:
-        chosen = one_in(self.every, self.first, part, self.parts)
+        chosen = one_in(self.every, self.first, part, PARTS)
         daemon = killed_everywhere(furnished, self.play, chosen, changes=self.changes, writes=self.writes)
         assert len(daemon.kills) + daemon.spared == sum(map(chosen, range(daemon.effects)))

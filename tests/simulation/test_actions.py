@@ -110,6 +110,10 @@ def test_suspended_job_is_never_resumed_over_another(make_world: Callable[..., W
     assert world.cluster.oversubscribed == []
 
 
+@pytest.mark.fault(
+    "A suspended job was resumed over an urgent job that had started in the second of the suspension.",
+    found_by="random faults",
+)
 def test_suspended_job_is_not_resumed_over_one_that_started_in_the_same_second(
     make_world: Callable[..., World],
 ) -> None:

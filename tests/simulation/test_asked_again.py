@@ -90,6 +90,7 @@ def slow_save(world: World, *on: str, **fields: Any) -> str:
         {"min_runtime": 3_600},
     ],
 )
+@pytest.mark.fault("A user who was protected after the plan was made lost jobs all the same.", found_by="reading")
 def test_a_job_that_was_protected_after_the_plan_is_left_alone(
     make_world: Callable[..., World], rule: dict[str, Any]
 ) -> None:
@@ -171,6 +172,7 @@ def test_jobs_do_not_leave_for_one_that_is_not_urgent_any_more(make_world: Calla
 
 
 @pytest.mark.parametrize("late", [False, True])
+@pytest.mark.fault("A job that was made requeueable after the plan was made was cancelled.", found_by="reading")
 def test_a_job_that_was_made_requeueable_is_not_cancelled(make_world: Callable[..., World], *, late: bool) -> None:
     """``late``: between the look and the command; then Slurm is asked again, and the job is requeued after that."""
     world = make_world(config=config(candidates=FREE), node_count=2)

@@ -9,6 +9,7 @@ import pytest
 
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
+from clearway.model.plan import Choice
 from clearway.planning.joint.requests import Best, Request
 from clearway.planning.joint.several import plan_together
 from clearway.preemption import batch
@@ -36,6 +37,8 @@ def test_nobody_is_left_out_for_a_node_that_only_one_can_use(world: World) -> No
     assert plans[there].staying == (jobs["n1b"],)
     assert plans[anywhere].staying == (jobs["n2b"],)
     assert not plans[there].note
+    (chosen,) = (each for each in plans[there].verdicts if each.choice is Choice.CHOSEN)
+    assert chosen.reason.endswith("; planned together with other urgent jobs")
     finish(world, anywhere, there)
     assert world.cluster.jobs[anywhere].runs == [("n2",)]
     assert world.cluster.jobs[there].runs == [("n1",)]

@@ -18,7 +18,6 @@ FREE = {"min_runtime": 0, "allow_cancel": True, "allow_suspend": True}
 
 
 class TestBatch(Interruption):
-    parts = 2
     nodes = 5
     least_effects = 40
     end: ClassVar[End] = {

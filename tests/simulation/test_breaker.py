@@ -46,6 +46,10 @@ def run(world: World, seconds: float) -> None:
 @pytest.mark.parametrize("mode", ["automatic", "approve"])
 @pytest.mark.parametrize("nodes", [8, 24])
 @pytest.mark.parametrize("dies_after_s", [None, 60.0])
+@pytest.mark.fault(
+    "Where an epilog failed on each freed node, one urgent job cost a cluster all of its jobs, one every two seconds.",
+    found_by="trial",
+)
 def test_one_urgent_job_costs_two_jobs_at_most(
     make_world: Callable[..., World], nodes: int, mode: str, dies_after_s: float | None
 ) -> None:
@@ -81,7 +85,10 @@ def test_no_other_urgent_job_is_served_either_until_an_operator_has_looked(make_
 
     world.cluster.drains_for = ""
     world.store.add_request(RequestKind.RESUME, None, "root", world.clock.now())
-    world.run_until(lambda: all(world.started(job_id) for job_id in (first, other)), limit_s=120)
+    world.run_until(lambda: world.started(other) is not None, limit_s=120)
+    assert world.started(first) is None  # two have left for it: it is asked about once more
+    approve_all(world)
+    world.run_until(lambda: world.started(first) is not None, limit_s=120)
     assert not world.tick().stopped  # the nodes are lost still, and were looked at
     assert len(left(world)) == 4
 

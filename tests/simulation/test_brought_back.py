@@ -82,6 +82,10 @@ def test_what_was_emptied_by_moves_comes_back_and_may_be_asked_for_at_once(world
 
 
 @pytest.mark.parametrize("answers_after_s", [SILENT_S, 60.0])
+@pytest.mark.fault(
+    "A job was preempted in the second in which a node that had been brought back did not answer yet.",
+    found_by="real cluster",
+)
 def test_nobody_is_preempted_where_a_node_is_free_in_a_moment(
     make_world: Callable[..., World], answers_after_s: float
 ) -> None:

@@ -31,7 +31,6 @@ SEASON = {
 
 
 class TestCalendar(Interruption):
-    parts = 4
     least_effects = 80
     end: ClassVar[End] = {
         "promises": {

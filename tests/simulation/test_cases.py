@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from clearway.api.report import report
+from clearway.model.explanation import Explanation
 from clearway.model.operations import EvictionState
-from clearway.model.plan import Explanation
 from clearway.model.records import Ending
 from clearway.simulation.jobs import Program
 from clearway.store.repository import Store

@@ -83,6 +83,10 @@ def test_a_time_that_lasts_is_believed(world: World) -> None:
     assert urgent
 
 
+@pytest.mark.fault(
+    "After the clock had been ahead, a lease that lay in the future kept every daemon from leading.",
+    found_by="random faults",
+)
 def test_a_lease_from_a_time_that_never_came_does_not_outlast_its_leader(world: World) -> None:
     """The one clock of a host was set ahead when the leader renewed the lease, and was set back; then it was killed."""
     clock(world).ahead_s = 3_600.0
@@ -93,6 +97,31 @@ def test_a_lease_from_a_time_that_never_came_does_not_outlast_its_leader(world: 
         while other.cycle().standby:
             world.clock.advance(1.0)
             assert world.clock.monotonic() - began < 60.0
+
+
+@pytest.mark.fault(
+    "A job asked by a clock that was an hour ahead, and then set back, was not requeued for that hour.",
+    found_by="random faults",
+)
+@pytest.mark.parametrize("called_off", [False, True])
+def test_a_time_to_save_itself_that_began_in_a_time_that_never_came_is_over(
+    make_world: Callable[..., World], called_off: bool
+) -> None:
+    world = make_world(node_count=1, config=config())
+    world.store.close()
+    world.start_daemon(clock=SetClock(world.clock))
+    silent = "clearway:checkpoint=signal,signal=USR1,to=batch,grace=20"
+    job = world.cluster.jobs[world.submit(Program(save_s=3.0), on=("n1",), ran_s=900, comment=silent)]
+    world.tick()
+    clock(world).ahead_s = 3_600.0
+    cycles_until_believed(world)
+    urgent = world.urgent(1)
+    world.run_until(lambda: job.asked_at is not None)
+    if called_off:
+        world.cluster.withdraw(world.cluster.jobs[urgent])
+        world.tick()
+    clock(world).ahead_s = 0.0
+    world.run_until(lambda: job.job.restart_count == 1, LASTS_UNDER_WAY_S + 60.0)
 
 
 def test_a_small_correction_and_a_slow_drift_are_no_step(world: World) -> None:

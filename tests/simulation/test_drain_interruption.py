@@ -18,7 +18,6 @@ from tests.simulation.world import SAVES, World
 
 
 class TestDrain(Interruption):
-    parts = 4
     least_effects = 60
     end: ClassVar[End] = {
         "states": [EvictionState.COMPLETED, EvictionState.CANCELLED],

@@ -1,14 +1,20 @@
 """Who may drain what and when, and what is refused."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from clearway.drain.request import DrainRequest
+from clearway.drain import request as drain_request
+from clearway.drain.request import DrainRequest, chosen_nodes
 from clearway.execution.cycle_context import CycleContext
 from clearway.model.cluster import AdminLevel
+from clearway.model.errors import DrainError
 from clearway.model.operations import EvictionState
+from clearway.model.requests import Answer, OperatorRequest
+from clearway.service.requests import LONGEST_S, RequestHandler, in_turns
+from clearway.slurm.parse.hostlist import expand
 from tests.simulation.drains import answer, ask, drain, held, now, saver
 from tests.simulation.world import World, config
 
@@ -102,6 +108,7 @@ def test_times_that_make_no_sense_are_refused(
         ("0001-01-01T00:00:00+05:00", "has passed"),
     ],
 )
+@pytest.mark.fault("A drain with a date of another age ended every cycle.", found_by="hostile input")
 def test_a_date_of_another_age_is_refused_and_ends_no_cycle(world: World, field: str, when: str, why: str) -> None:
     document = DrainRequest.model_validate({"nodes": "n1", field: when}).model_dump_json()
     request_id = world.store.add_request("drain", None, "root", world.clock.now(), document)
@@ -184,3 +191,85 @@ def test_slurm_refuses_to_drain(make_world: Callable[..., World]) -> None:
     assert eviction.state is EvictionState.CANCELLED
     assert answer(world, request_id).startswith("drain 1")
     assert held(world) == {"n2": "in between"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "why"),
+    [
+        ("a[1-65536]", "'a[1-65536]' names more than the 8 node(s) of this cluster"),
+        ("n[1-4096]", "'n[1-4096]' names more than the 8 node(s) of this cluster"),
+        ("a[1-9][1-9],n1", "'a[1-9][1-9]' names more than the 8 node(s) of this cluster"),
+        ("a[1-8]", "a1 is not a node of this cluster"),
+        ("n[1-8],n[1-7],n[1-6]", "it names the 8 node(s) of this cluster again and again"),
+        (",".join(f"n[{n}-8]" for n in (1, 2, 3, 4, 5) for _ in range(100)), "again and again"),
+    ],
+)
+def test_a_short_text_that_stands_for_many_names(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, nodes: str, why: str
+) -> None:
+    """It is refused before the names are made."""
+    made: list[int] = []
+
+    def counted(*args: Any, **named: Any) -> tuple[str, ...]:
+        names = expand(*args, **named)
+        made.append(len(names))
+        return names
+
+    monkeypatch.setattr(drain_request, "expand", counted)
+    world = make_world()
+    with pytest.raises(DrainError) as caught:
+        chosen_nodes(nodes, world.backend.snapshot())
+    assert why in str(caught.value)
+    assert sum(made) <= 2 * len(world.cluster.nodes) + 1
+
+
+def test_nodes_may_be_named_twice(make_world: Callable[..., World]) -> None:
+    found = chosen_nodes("n[1-8],n[2-3],n2,partition=batch,partition=batch", make_world().backend.snapshot())
+    assert len(found) == 8
+
+
+def of(actor: str, *kinds: str) -> list[tuple[str, str]]:
+    return [(actor, kind) for kind in kinds]
+
+
+@pytest.mark.parametrize(
+    ("asked", "order"),
+    [
+        (of("mallory", *["drain"] * 5) + of("ann", "approve"), "0 5 1 2 3 4"),
+        (of("mallory", *["drain"] * 3) + of("ann", "approve", "cancel") + of("bob", "drain"), "0 3 5 1 4 2"),
+        (of("mallory", *["drain"] * 3) + of("ann", "halt", "unhalt", "drain", "pause"), "3 4 6 0 5 1 2"),
+        (of("mallory", "test_preemption", "drain") + of("ann", "drain"), "2 1 0"),
+        ([], ""),
+    ],
+)
+def test_the_order_in_which_requests_are_handled(asked: list[tuple[str, str]], order: str) -> None:
+    requests = [
+        OperatorRequest(request_id=n, kind=kind, eviction_id=None, actor=actor, created_at=datetime.now(UTC))
+        for n, (actor, kind) in enumerate(asked)
+    ]
+    assert " ".join(str(each.request_id) for each in in_turns(requests[::-1])) == order
+
+
+@pytest.mark.fault("One user's requests to drain held up cycles for two minutes.", found_by="load")
+def test_requests_have_a_part_of_a_cycle(make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a fifth of a second here. A switch is never put off; the others have the next cycles, at once."""
+    world = make_world()
+    handled: list[tuple[int, str]] = []
+    original, cycles = RequestHandler._handle, [0]
+
+    def slow(self: RequestHandler, request: OperatorRequest, context: CycleContext) -> Answer | None:
+        world.clock.advance(LONGEST_S / 2.5)
+        handled.append((cycles[0], request.actor))
+        return original(self, request, context)
+
+    monkeypatch.setattr(RequestHandler, "_handle", slow)
+    made = [ask(world, "nowhere", "mallory") for _ in range(9)]
+    made += [ask(world, "nowhere", "ann"), world.store.add_request("resume", None, "ann", world.clock.now())]
+    while len(handled) < len(made):
+        cycles[0] += 1
+        assert world.tick().in_arrears is (len(handled) < len(made))
+        assert cycles[0] <= len(made)
+    assert sum(cycle == 1 for cycle, _ in handled) <= 4
+    assert (1, "ann") in handled[:3]
+    assert all(answer(world, each) for each in made)
+    assert 3 <= cycles[0] <= 5

@@ -9,6 +9,7 @@ import pytest
 
 from clearway.model.cluster import JobState, Reservation
 from clearway.model.errors import SlurmRefusedError
+from clearway.model.events import Event, JobLeft
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.plan import Choice
 from clearway.model.problem import Action
@@ -344,6 +345,36 @@ def test_refused_placement_is_not_asked_for_again_and_again(make_world: Callable
     assert all(len(entry.runs) <= 1 for entry in world.cluster.jobs.values())
 
 
+@pytest.mark.fault(
+    "No test saw a change after which jobs are noted as gone for a placement that does not stand.", found_by="mutation"
+)
+def test_nothing_is_noted_of_a_plans_jobs_before_its_placement_stands(make_world: Callable[..., World]) -> None:
+    """What has ended by then was not preempted: the urgent job only waits for less."""
+    world = make_world()
+    jobs = [world.submit(on=(f"n{number}",), ran_s=100 * number) for number in range(1, 9)]
+    urgent = world.urgent(2)
+    refusing = True
+
+    class Refusing(SimulatedBackend):
+        def create_reservation(self, reservation: Reservation) -> None:
+            if refusing:
+                raise SlurmRefusedError(f"{reservation.name}: Access/permission denied")
+            super().create_reservation(reservation)
+
+    world.start_daemon(backend=Refusing(world.cluster, world.clock))
+    world.tick()
+    assert world.eviction().state is EvictionState.PLACING
+    assert {p.job_id for p in world.eviction().preemptions} == set(jobs[:2])
+    world.by_hand.cancel(world.cluster.jobs[jobs[0]].job)
+    for _ in range(4):
+        world.tick()
+    assert world.eviction().state is EvictionState.PLACING
+    assert {p.state for p in world.eviction().preemptions} == {PreemptionState.PLANNED}
+    refusing = False
+    world.run_until(lambda: world.started(urgent) is not None, limit_s=60)
+    assert [len(world.cluster.jobs[job_id].runs) for job_id in jobs[2:]] == [1] * 6
+
+
 def test_no_job_leaves_for_a_placement_that_does_not_stand(make_world: Callable[..., World]) -> None:
     world = make_world()
     world.submit(Program(), on=("n1",), ran_s=900, comment=SAVES)  # says it can save itself, and cannot
@@ -376,3 +407,24 @@ def test_no_job_is_killed_for_a_placement_that_lost_a_node(make_world: Callable[
         world.tick()
     assert len(world.cluster.jobs[killed].runs) == 1
     assert world.state(killed) is JobState.RUNNING
+
+
+@pytest.mark.fault(
+    "No test saw a change after which a job that leaves is counted at each of its steps.", found_by="mutation"
+)
+def test_each_job_that_leaves_is_counted_once(make_world: Callable[..., World]) -> None:
+    """When it has left; not at each of its steps before and after."""
+    world = make_world(config=config(**guarded()))
+    jobs = fill(world)
+    left: list[tuple[str, PreemptionState]] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, JobLeft):
+            left.append((event.preemption.job_id, event.preemption.state))
+
+    world.start_daemon(emit=hear)
+    urgent = world.urgent(4)
+    world.run_until(lambda: world.started(urgent) is not None, limit_s=60)
+    world.run_until(world.settled, limit_s=1_800, every_s=5)
+    gone = [jobs["saver"], jobs["slow_saver"]]
+    assert sorted(left) == [(job_id, PreemptionState.VACATED) for job_id in gone], "the third ended by itself"

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from clearway.model.events import Event, PlanExplained
-from clearway.model.plan import Choice, Curve, Explanation
+from clearway.model.explanation import Explanation
+from clearway.model.plan import Choice, Curve
 from clearway.model.problem import EvictionProblem
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.explanation import explain

@@ -81,12 +81,15 @@ def test_a_partition_that_slurm_refuses_after_all_leaves_the_job_as_it_was(world
     world.backend.before_change = refuse  # type: ignore[attr-defined]
     job_id = world.urgent(1, partitions=("batch", "urgent"))
     world.run_until(lambda: bool(world.store.evictions()) and world.settled(), limit_s=120)
-    assert world.eviction().outcome.startswith("Called off: Slurm does not admit it to partition urgent")
+    assert world.eviction().outcome.startswith("Slurm does not admit it to partition urgent")
     assert told(world, job_id) == f"left to Slurm: see eviction {world.eviction().eviction_id}"
     assert world.leftovers() == []
     assert not any(len(entry.runs) > 1 for entry in world.cluster.jobs.values())
 
 
+@pytest.mark.fault(
+    "A change of the partitions just before the urgent job was attached cost another job its run.", found_by="trial"
+)
 def test_an_owner_who_changes_the_partitions_at_the_last_moment_costs_nobody_anything(world: World) -> None:
     world.cluster.limits = Limits(partitions={"urgent": OTHERS})
 
@@ -101,6 +104,31 @@ def test_an_owner_who_changes_the_partitions_at_the_last_moment_costs_nobody_any
     assert f"job {job_id} waits in batch by now" in world.eviction().outcome
     assert world.leftovers() == []
     assert not any(len(entry.runs) > 1 for entry in world.cluster.jobs.values())
+
+
+@pytest.mark.fault(
+    "An urgent job that was requeued after its start waited in one of its partitions alone.", found_by="random faults"
+)
+@pytest.mark.parametrize("later", [False, True])
+def test_one_that_is_requeued_after_its_start_waits_in_all_its_partitions(world: World, later: bool) -> None:
+    world.cluster.limits = Limits(partitions={"urgent": OTHERS})
+    job_id = world.urgent(1, partitions=("batch", "urgent"), account="vip")
+    world.run_until(lambda: world.state(job_id) is JobState.RUNNING, limit_s=120)
+    entry = world.cluster.jobs[job_id]
+    assert entry.job.partitions == ("urgent",)
+    if later:
+        world.run_until(world.settled, limit_s=900, every_s=5)
+        assert all(e.state.terminal for e in world.store.evictions())
+    world.cluster.end_run(entry, requeue=True)
+    world.run_until(lambda: entry.job.partitions == ("batch", "urgent"), limit_s=30 if later else 1)
+    assert world.state(job_id) is JobState.PENDING
+    if later:  # from now on its owner may choose
+        entry.job = replace(entry.job, partitions=("urgent",))
+        for _ in range(8):
+            world.tick(5)
+        assert entry.job.partitions == ("urgent",)
+    world.run_until(world.settled)
+    assert world.leftovers() == []
 
 
 def urgent(world: World, nodes: int = 2) -> str:

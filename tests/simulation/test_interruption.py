@@ -44,7 +44,6 @@ def told_of(world: World, jobs: dict[str, str], channel: Channel) -> list[str]:
 
 
 class TestEviction(Interruption):
-    parts = 4
     every = 1
     least_effects = 100
     end: ClassVar[End] = {

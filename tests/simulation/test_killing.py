@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.killing import MortalDaemon, killed_everywhere, one_in
+from tests.oracle.sampled import CHANGED, UNCHANGED, Share
+from tests.simulation.killing import PARTS, MortalDaemon, killed_everywhere, one_in, tried_parts
 from tests.simulation.world import World
 
 
@@ -44,3 +45,16 @@ def test_a_failure_after_a_kill_is_told_with_its_traceback(world: World) -> None
 
     with pytest.raises(AssertionError, match=r"killed at effect 0(?s:.)*LookupError: after a kill only"):
         killed_everywhere(world, fails, one_in(8))
+
+
+@pytest.mark.parametrize("of", [CHANGED, UNCHANGED])
+def test_every_part_of_a_scenario_has_its_turn(of: int) -> None:
+    assert tried_parts(Share(1)) == list(range(PARTS))
+    tried = [tried_parts(Share(of, turn)) for turn in range(of)]
+    assert all(len(each) == 1 for each in tried)
+    assert {part for each in tried for part in each} == set(range(PARTS))
+
+
+def test_the_parts_of_a_scenario_have_each_effect_once() -> None:
+    chosen = [one_in(2, 0, part, PARTS) for part in range(PARTS)]
+    assert [sum(each(number) for each in chosen) for number in range(40)] == [1, 0] * 20

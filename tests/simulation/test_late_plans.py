@@ -32,6 +32,10 @@ def instrument(max_late: str) -> dict[str, object]:
     }
 
 
+@pytest.mark.fault(
+    "Urgent jobs of minutes were left to wait for hours, as no checkpoint could be in time.",
+    found_by="recorded workloads",
+)
 def test_the_daemon_frees_nodes_after_the_deadline_where_the_rule_allows_it(make_world: Callable[..., World]) -> None:
     world = make_world(config=config(**instrument("2m")))
     saver = world.submit(

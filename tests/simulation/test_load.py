@@ -55,6 +55,9 @@ def busy_world(make_world: Callable[..., World], **fields: Any) -> tuple[World, 
     return world, backend
 
 
+@pytest.mark.fault(
+    "Each cycle read all records of Slurm anew: 8.7 s with 10,000 nodes and 60,000 jobs.", found_by="load"
+)
 def test_an_idle_cycle_asks_slurm_two_questions_at_most(make_world: Callable[..., World]) -> None:
     world, backend = busy_world(make_world)
     states = Counter(entry.job.state for entry in world.cluster.jobs.values())

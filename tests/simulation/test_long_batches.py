@@ -32,6 +32,7 @@ def requeues(world: World) -> Counter[str]:
 
 
 @pytest.mark.parametrize("job_s", [0.002, 0.01, 0.03])
+@pytest.mark.fault("Commands for many jobs, two processes each, made cycles of half a minute.", found_by="load")
 def test_every_cycle_is_short(make_world: Callable[..., World], job_s: float) -> None:
     world, jobs, urgent = full(make_world, job_s)
     held: list[int] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from clearway.execution.restraints import USER_PAUSES
 from clearway.model.cluster import JobState
 from clearway.model.operations import EvictionState
@@ -33,6 +35,9 @@ def stranger(world: World) -> str:
     return world.submit(Program(work_s=600.0), num_nodes=1, user="ursula", partitions=("batch",), reservation=placement)
 
 
+@pytest.mark.fault(
+    "A user's ordinary job could run in the placement that was made for the user's urgent one.", found_by="attack"
+)
 def test_an_ordinary_job_in_the_placement_ends_the_eviction(world: World) -> None:
     urgent = begun(world)
     other = stranger(world)

@@ -15,7 +15,6 @@ from tests.simulation.world import World
 
 
 class TestCompaction(Interruption):
-    parts = 4
     least_effects = 80
     end: ClassVar[End] = {
         "states": [EvictionState.COMPLETED],

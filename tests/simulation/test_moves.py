@@ -279,7 +279,7 @@ def test_a_job_that_cannot_land_in_time_starts_anywhere(make_world: Callable[...
     world.run_until(lambda: len(world.cluster.jobs[moved].runs) == 2, limit_s=200)
     assert nodes_of(world, moved) == [("n1",)]
     assert world.cluster.jobs[moved].job.reservation is None
-    world.by_hand.detach(intruder)
+    world.by_hand.detach(intruder, world.eviction().placement)
     world.run_until(world.settled)
     assert world.eviction().state is EvictionState.CANCELLED
     assert world.eviction().outcome == f"Job {moved} did not start on its new node in time."

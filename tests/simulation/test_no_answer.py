@@ -46,6 +46,7 @@ def test_jobs_that_could_not_be_looked_at_are_asked_to_save_themselves_later(
     assert all(p.checkpointed_at is not None for p in world.eviction().preemptions)
 
 
+@pytest.mark.fault("A slurmctld that does not answer was waited for once for each job of a batch.", found_by="load")
 def test_the_rest_of_a_batch_is_not_given_to_a_slurm_that_does_not_answer(make_world: Callable[..., World]) -> None:
     """Each kind of command would take as long again, and the cycle with it."""
     world = make_world(config=config(candidates=FREE), node_count=3)

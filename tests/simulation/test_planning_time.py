@@ -66,6 +66,7 @@ def solutions(world: World, planner: SlowPlanner) -> int:
     return planner.solved - before
 
 
+@pytest.mark.fault("A hundred urgent jobs that cannot be served kept the daemon from everything else.", found_by="load")
 def test_a_hundred_urgent_jobs_that_cannot_be_served(make_world: Callable[..., World]) -> None:
     world, planner = hurried(make_world)
     jobs = [world.urgent(65) for _ in range(100)]
@@ -177,6 +178,7 @@ def test_an_eviction_for_which_no_other_plan_is_possible_is_not_planned_anew_in_
 
 
 @pytest.mark.parametrize("requests", [3])
+@pytest.mark.fault("systemd ended a daemon in a long cycle, which was at work.", found_by="load")
 def test_the_watchdog_is_fed_within_a_cycle(make_world: Callable[..., World], requests: int) -> None:
     world = make_world()
     jobs = busy(world)

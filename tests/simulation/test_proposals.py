@@ -40,6 +40,7 @@ def approve(world: World) -> str:
 
 
 @pytest.mark.parametrize("comment", [SAVES, ""], ids=["saves", "kill"])
+@pytest.mark.fault("Proposals of observe mode made the database grow by 34 GB a day.", found_by="load")
 def test_a_waiting_job_without_any_delay_stores_one_proposal(make_world: Callable[..., World], comment: str) -> None:
     world = make_world(config=config("observe", preemptors=AT_ONCE))
     jobs = long_running(world, comment)
@@ -87,6 +88,9 @@ def test_a_proposal_without_another_plan_is_put_aside(make_world: Callable[..., 
 @pytest.mark.parametrize(
     ("mode", "state"), [("automatic", EvictionState.PREEMPTING), ("approve", EvictionState.AWAITING_APPROVAL)]
 )
+@pytest.mark.fault(
+    "A proposal of observe mode kept its urgent job waiting after the mode had changed.", found_by="reading"
+)
 def test_a_proposal_is_planned_anew_when_the_daemon_may_act(
     make_world: Callable[..., World], mode: str, state: EvictionState
 ) -> None:
@@ -125,7 +129,7 @@ def test_an_operator_has_time_to_approve(make_world: Callable[..., World], mode:
     assert {p.job_id for p in later.preemptions} == {p.job_id for p in first.preemptions}
     assert rows(world, "plans") == 1
     world.clock.advance(50)  # its time may have passed when the answer comes
-    assert approve(world) == "approved"
+    assert approve(world).startswith("approved: ")
     finish(world, urgent)
     assert world.eviction().eviction_id == first.eviction_id
 

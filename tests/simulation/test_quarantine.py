@@ -38,6 +38,7 @@ def quarantined(world: World, subject: Subject) -> list[str]:
     return [each.ident for each in report.quarantined if each.subject is subject]
 
 
+@pytest.mark.fault("One job whose record made Clearway fail ended every cycle.", found_by="hostile input")
 def test_an_urgent_job_with_a_poisoned_record_keeps_no_other_from_being_served(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

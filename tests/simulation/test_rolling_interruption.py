@@ -21,7 +21,6 @@ class TestRollingDrain(Interruption):
     # What a drain's own steps are interrupted by is in ``test_drain_interruption``: here it is the order's.
     changes = ("drain", "undrain")
     writes = ("create_rolling_drain", "save_rolling_drain", "create_eviction", "finish_request")
-    parts = 4
     least_effects = 50
     end: ClassVar[End] = {
         "states": [RollingState.COMPLETED, RollingState.CANCELLED],

@@ -13,6 +13,10 @@ from tests.simulation.world import SAVES, World
 
 
 @pytest.mark.parametrize("state", ["IDLE+NOT_RESPONDING", "IDLE*", "UNKNOWN"])
+@pytest.mark.fault(
+    "A freed node that did not answer for a moment, as after a start of slurmctld, made another job leave.",
+    found_by="random faults",
+)
 def test_a_freed_node_that_does_not_respond_for_a_moment(make_world: Callable[..., World], state: str) -> None:
     world, urgent = one_has_left(make_world)
     before = world.cluster.nodes["n1"]

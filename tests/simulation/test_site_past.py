@@ -18,6 +18,7 @@ from clearway.model.report import CycleReport
 from clearway_lab.site.daemon import Past, ReplayStore, past_of
 from clearway_lab.site.record import RecordedJob, Run, SiteRecord
 from clearway_lab.site.replay import SiteReplay
+from tests.builders import job as waiting
 from tests.simulation.test_site_replay import after, machine, recorded
 
 SAVES = "clearway:checkpoint=signal,signal=USR1,to=batch,app=mesh"
@@ -99,7 +100,7 @@ def test_the_past_stands_beside_what_the_replay_writes(tmp_path: Path) -> None:
     past = past_of(begins_with(job(ran(0, 60, said(0, 40, 60), requeued=True), ran(90, 400))))
     store = ReplayStore(f"sqlite:///{tmp_path}/replay.sqlite", past)
     try:
-        assert store.preemption_counts(["7", "9"]) == {"7": 1}
+        assert store.preemption_counts([waiting("7"), waiting("9")]) == {"7": 1}
         assert store.requeued() == (Requeued(2, 30.0),)
         assert [each.job_id for each in store.checkpoint_history()] == ["7"]
     finally:
@@ -227,6 +228,10 @@ def test_a_program_says_how_long_it_took_before_it_is_requeued_and_no_more_in_it
     assert "took=" not in entry.job.comment
 
 
+@pytest.mark.fault(
+    "A replay of a recorded day foretold waits of 7.1 s in the mean, where 3.8 s had happened.",
+    found_by="recorded workloads",
+)
 def test_the_first_cycle_comes_half_a_poll_after_the_submission() -> None:
     replay = replayed(job(ran(100, 400)))
     seen: list[float] = []

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from clearway.model.cluster import ClusterSnapshot, PowerSaving, PreemptPriorities
+from clearway.model.cluster import ClusterSnapshot, PreemptPriorities
+from clearway.model.site import PowerSaving
 from clearway.simulation.backend import SimulatedBackend
 from clearway.simulation.jobs import Program
 from tests.simulation.world import World

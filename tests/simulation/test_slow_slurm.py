@@ -96,6 +96,10 @@ def starts(world: World, kind: str, ids: list[str]) -> list[datetime | None]:
 @pytest.mark.parametrize("delay_s", [0.0, 15.0, 60.0])
 @pytest.mark.parametrize("takes_s", [0.25, 0.5, 1.0])
 @pytest.mark.parametrize("kind", ["single", "array", "heterogeneous"])
+@pytest.mark.fault(
+    "With a squeue of half a second an urgent job without any delay was planned again and again, and never served.",
+    found_by="trial",
+)
 def test_an_urgent_job_is_served_within_its_delay_and_two_cycles(
     make_world: Callable[..., World], kind: str, takes_s: float, delay_s: float, slow: frozenset[str] | None
 ) -> None:

@@ -17,9 +17,9 @@ from clearway_lab.studies import chart
 from clearway_lab.studies import urgent as urgent_study
 from clearway_lab.studies.urgent import PAPER_ABOVE_2, SCHEDULERS, SWAP_FACTORS, VARIATIONS, UrgentStudy, as_html, study
 from clearway_lab.sweeps.local import Sweep, local_workers
+from tests.traces import recorded
 
 runner = CliRunner()
-DWD = Path(__file__).parents[3] / "shared/traces/dwd-2020-09-17.swf.xz"
 
 
 @pytest.fixture
@@ -129,13 +129,13 @@ def test_the_report_says_met_where_every_criterion_is(traces: Path) -> None:
         assert ("class=misses" in cells) == (verdict == "missed")
 
 
-@pytest.mark.skipif(not DWD.exists(), reason=f"{DWD} is not there")
 def test_on_dwd_clearway_is_near_both_ways_of_backfilling_with_the_lowest_lateness(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The criteria of the UJFB paper's Figures 16 and 17, on its own day of weather forecasts."""
     monkeypatch.setattr(urgent_study, "VARIATIONS", {})
-    (tmp_path / DWD.name).symlink_to(DWD)
+    (dwd,) = recorded("dwd-2020-09-17.swf.xz")
+    (tmp_path / dwd.name).symlink_to(dwd)
     made = studied(tmp_path)
     for name in ("clearway-suspend", "clearway-sjf"):
         (ours,) = made.of("DWD", name)

@@ -80,11 +80,12 @@ class SlurmClient:
     def records(self, what: str, *names: str) -> list[dict[str, str]]:
         """``scontrol -o show WHAT`` (job, node, res ...) as dictionaries; none is an empty list.
 
-        A job whose name or Comment breaks the line is shown in pieces; pieces without a JobState are left out.
+        A job whose name or Comment breaks the line is shown in pieces. Only the piece with its JobState and its Nice is
+        told: a name may say ``JobState=`` itself.
         """
         shown = self.run("scontrol", "-o", "show", what, *names, check=not names)
         found = [parse_record(line) for line in shown.stdout.splitlines() if re.match(r"[A-Z]\w+=", line)]
-        return [record for record in found if "JobState" in record] if what == "job" else found
+        return [record for record in found if record.keys() >= {"JobState", "Nice"}] if what == "job" else found
 
     def node_state(self, name: str) -> str:
         """A node's State, whether or not it has answered since it was brought back."""

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ class Doomed:
         if self._call == "change" and name in CHANGES:
 
             def stopped(*args: Any, **kwargs: Any) -> Any:
-                os.kill(os.getpid(), signal.SIGSTOP)
+                _stop()
                 return attribute(*args, **kwargs)
 
             return stopped
@@ -74,11 +75,16 @@ class Doomed:
             if self._left != 0 or self._when == "after":
                 result = attribute(*args, **kwargs)
             if self._left == 0:
-                os.kill(os.getpid(), signal.SIGSTOP if self._when == "stop" else signal.SIGKILL)
+                _stop() if self._when == "stop" else os.kill(os.getpid(), signal.SIGKILL)
                 result = attribute(*args, **kwargs)
             return result
 
         return doomed
+
+
+def _stop() -> None:
+    """This very thread gets the signal: sent to the process it could go on for as long as another one takes to."""
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 class _LastCommand(subprocess.Popen[bytes]):

@@ -6,9 +6,10 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,6 +150,41 @@ class RealSite:
     def drain_as_somebody_else(self, node: str, reason: str) -> None:
         self.cluster.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}")
 
+    def _update(self, job_id: str, asked: Mapping[str, Any], *, check: bool = True) -> bool:
+        words: dict[str, Callable[[Any], str]] = {
+            "begin_s": lambda s: f"StartTime=now+{s}",
+            "deadline_s": lambda s: f"Deadline=now+{s}",
+            "nodes": lambda count: f"NumNodes={count}",
+            "limit_s": lambda s: f"TimeLimit={s // 60}",
+        }
+        told = [words[n](v) if n in words else f"{n.capitalize()}={v}" for n, v in asked.items()]
+        return self.cluster.run("scontrol", "update", f"JobId={job_id}", *told, check=check).returncode == 0
+
+    def update_job(self, job_id: str, **asked: Any) -> None:
+        self._update(job_id, asked)
+
+    def refuses(self, job_id: str, *, nodes: int) -> bool:
+        return not self._update(job_id, {"nodes": nodes}, check=False)
+
+    def hold(self, job_id: str) -> None:
+        self.cluster.run("scontrol", "hold", job_id, user=self.user)
+
+    def release(self, job_id: str) -> None:
+        self.cluster.run("scontrol", "release", job_id)
+
+    def _shown(self, job_id: str) -> dict[str, str]:
+        told = self.cluster.run("scontrol", "-o", "show", "job", job_id).stdout
+        return dict(word.partition("=")[::2] for word in told.split())
+
+    def nice(self, job_id: str) -> int:
+        return int(self._shown(job_id)["Nice"])
+
+    def end(self, job_id: str) -> datetime:
+        return datetime.fromisoformat(self._shown(job_id)["EndTime"]).astimezone(UTC)
+
+    def update_partition(self, name: str, state: str) -> None:
+        self.cluster.run("scontrol", "update", f"PartitionName={name}", f"State={state}")
+
     def wait(self, what: str, predicate: Callable[[], bool], timeout_s: float = 30) -> None:
         end = time.monotonic() + timeout_s * SLACK
         while not predicate():
@@ -197,12 +233,19 @@ class TestRealBackend(BackendConformance):
             yield RealSite(cluster, backend, prolog)
             backend.close()
 
+    @pytest.mark.fault(
+        "Compaction sent jobs to nodes that they exclude, and they stood still until the patience was over.",
+        found_by="real cluster",
+    )
     def test_excluded_nodes_of_a_running_job(self, site: RealSite) -> None:
         """A job that is moved must not be sent where it asked not to be."""
         job_id = site._started(site._submit("--ntasks=1", "--mem=500", "--exclude=node[3-4]"))
         assert site.backend.snapshot().job_by_id[job_id].excluded_nodes == ("node3", "node4")
 
     @pytest.mark.parametrize("task", [False, True])
+    @pytest.mark.fault(
+        "A job that ended between the look and the requeue was run a second time by Slurm.", found_by="real cluster"
+    )
     def test_a_job_that_ends_between_look_and_requeue_is_not_run_again(
         self, site: RealSite, monkeypatch: pytest.MonkeyPatch, *, task: bool
     ) -> None:
@@ -222,6 +265,10 @@ class TestRealBackend(BackendConformance):
         after = look(site, job_id)
         assert (after.state, after.restart_count) == (JobState.ENDED, 0)
 
+    @pytest.mark.fault(
+        "One job with a time limit or a begin that Slurm cannot print kept Clearway from planning anything.",
+        found_by="real cluster",
+    )
     def test_times_and_limits_that_any_user_may_choose(self, site: RealSite) -> None:
         """One such job made the whole snapshot unreadable, so that nothing was planned."""
         endless = site._submit("--hold", "--time=1000000-0")

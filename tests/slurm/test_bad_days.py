@@ -30,7 +30,8 @@ from tests.slurm.daemon import (
     slurm_settings,
 )
 from tests.slurm.false_clock import LIBRARY, FalseClock
-from tests.slurm.machine import stop_process
+from tests.slurm.machine import missing_requirements, stop_process
+from tests.slurm.records_and_sacct import records_agree
 from tests.slurm.test_end_to_end import LOOP, STEPS, WHOLE, no_leftovers, submit_urgent
 from tests.slurm.urgent import let_go
 
@@ -102,6 +103,19 @@ class Halfway:
             assert (job["StartTime"] != started) is (job_id in gone), job
         check_result(cluster, crowd.saver, STEPS)
         no_leftovers(cluster)
+        if cluster.accounting:
+            records_agree(cluster, [eviction])
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    """With slurmdbd where that can be had, so that each record is compared with it."""
+    bare = missing_requirements(accounting=True)
+    found: SlurmCluster = request.getfixturevalue("shared_cluster" if bare else "accounting_cluster")
+    monkeypatch.setenv("SLURM_CONF", str(found.conf))
+    found.reset()
+    yield found
+    found.reset()
 
 
 @pytest.fixture
@@ -142,6 +156,7 @@ def test_slurmctld_is_killed(cluster: SlurmCluster, tmp_path: Path) -> None:
         eviction.comes_to_its_end()
 
 
+@pytest.mark.full
 def test_slurmctld_is_slow(cluster: SlurmCluster, tmp_path: Path) -> None:
     """It stands still for longer than a command may take, and then does what it was told meanwhile."""
     with halfway(cluster, tmp_path / "daemon") as eviction:
@@ -175,6 +190,7 @@ def let_cycles_pass(daemon: RunningDaemon) -> None:
     daemon.wait_for(lambda: cycles() >= enough, 60, "five cycles")
 
 
+@pytest.mark.full
 @pytest.mark.debian12("they have no libfaketime")
 def test_the_clock_jumps_while_a_job_saves_itself(cluster: SlurmCluster, tmp_path: Path) -> None:
     """Ahead by more than the urgent job may wait, and back: no job is requeued because of it."""

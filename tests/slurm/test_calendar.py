@@ -50,6 +50,7 @@ def promises(daemon: RunningDaemon) -> dict[str, Promise]:
     return {e.order.event: e for e in daemon.evictions() if isinstance(e, Promise)}
 
 
+@pytest.mark.full
 def test_an_event_is_kept_and_deleted_ones_are_withdrawn(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
     job = cluster.sbatch("sleep 900", "-N8", *WHOLE, "--time=30", "--output=/dev/null", user="cwalice")
     cluster.wait_state(job, "RUNNING")

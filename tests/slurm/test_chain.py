@@ -159,6 +159,7 @@ def test_accounting_lets_an_ordinary_user_have_the_next_limit_too(
     cluster.reset()
 
 
+@pytest.mark.full
 def test_a_slow_checkpoint_makes_the_next_requests_longer(cluster: SlurmCluster) -> None:
     chain = Chain(cluster, [(8, True), (14, True), (60, False)], Costs(1, 1))
     chain.start(checkpoint_s=3)
@@ -174,6 +175,7 @@ def test_a_slow_checkpoint_makes_the_next_requests_longer(cluster: SlurmCluster)
     assert [line for line in chain.did if line == "from 0.00"] == ["from 0.00"]
 
 
+@pytest.mark.full
 def test_a_program_that_outlasts_the_plan_stops_the_chain(cluster: SlurmCluster) -> None:
     chain = Chain(cluster, [(7, False), (8, False)], Costs(1, 1))
     chain.start()

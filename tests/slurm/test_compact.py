@@ -97,6 +97,7 @@ def test_three_partly_used_nodes_become_one(cluster: SlurmCluster, daemon: Runni
         check_result(cluster, job_id, STEPS)
 
 
+@pytest.mark.full
 def test_the_larger_part_of_an_uneven_job_moves(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
     """It has two processors on node1 and one on node2, which is full."""
     install_programs(cluster)
@@ -139,6 +140,7 @@ def test_a_job_rises_to_a_better_node(cluster: SlurmCluster, daemon: RunningDaem
         cluster.run("scontrol", "update", "NodeName=node1", "Weight=1")
 
 
+@pytest.mark.full
 @pytest.mark.one_slurm
 @pytest.mark.parametrize(("kill_at", "nodes"), [("after:requeue", 1), ("before:start_now", 2)])
 def test_kill_9_of_the_daemon_changes_nothing_in_the_end(

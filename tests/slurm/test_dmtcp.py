@@ -163,6 +163,9 @@ def test_a_script_that_calls_srun_runs_as_it_is_and_comes_back(
     assert int((work / "result").read_text()) == sum(range(31))
 
 
+@pytest.mark.fault(
+    "A Python program with OpenBLAS that starts others could hang for ever under DMTCP.", found_by="trial"
+)
 def test_numpy_that_starts_programs_ends_as_it_would_without_dmtcp(transparent: SlurmCluster, dmtcp_path: str) -> None:
     """Under DMTCP it stood still in its first fork, without a preemption and without a word."""
     cluster, work = transparent, transparent.work

@@ -117,7 +117,8 @@ def test_one_fault_is_one_line(scene: Scene) -> None:
             silent.accept()
     states = {each["check"]: each["state"] for each in found if each["area"] == "Daemon"}
     assert states.pop("database") == "fault"
-    assert states.pop("its clock") == states.pop("stop switch") == states.pop("Prometheus") == "untried"
+    untried = {"its cluster", "its clock", "stop switch", "Prometheus"}
+    assert {states.pop(check) for check in untried} == {"untried"}
     assert set(states.values()) == {"ok"}
 
 
@@ -136,6 +137,7 @@ def test_a_daemon_that_runs(scene: Scene) -> None:
     look(scene.alarms(), "stop switch", "fault", "clearway unhalt")  # its database still says so
 
 
+@pytest.mark.fault("`clearway doctor` took a daemon that hangs for another program on its port.", found_by="trial")
 def test_a_daemon_that_hangs(scene: Scene) -> None:
     """It holds its port and says nothing; the other checks go on, by its database."""
     with RunningDaemon(scene.cluster, scene.folder, config=scene.file.read_text()) as daemon:

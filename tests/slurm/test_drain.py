@@ -230,17 +230,19 @@ def test_a_moved_job_comes_before_everybody_who_waits(cluster: SlurmCluster, dae
             cluster.wait_state(job_id, "RUNNING")
         waiting = [cluster.sbatch("sleep 600", "-N1", "-n4", "--output=/dev/null", user="cwbob") for _ in range(3)]
         for job_id in waiting:
-            cluster.run("scontrol", "update", f"JobId={job_id}", "Priority=4294960000")
+            cluster.run("scontrol", "update", f"JobId={job_id}", "Priority=2000000000")
         assert ask(daemon, "drains", nodes="node1").startswith("drain 1")
-        daemon.wait_for(lambda: cluster.job(moved)["Priority"] == "4294967290", 60, "the head of the queue")
+        daemon.wait_for(lambda: int(cluster.job(moved)["Nice"]) < 0, 60, "the head of the queue")
+        assert int(cluster.job(moved)["Priority"]) > 2_000_000_000
         daemon.wait_for(lambda: "start_now" in kinds(daemon), 30, "its wait to be lifted")
         cluster.run("scancel", short[0])
         cluster.wait_state(moved, "RUNNING", timeout=30)
         assert wait_end(daemon).state is EvictionState.COMPLETED
-        daemon.wait_for(lambda: int(cluster.job(moved)["Priority"]) < 4294960000, 10, "Slurm's own priority")
+        daemon.wait_for(lambda: cluster.job(moved)["Nice"] == "0", 10, "its own Nice")
         assert [cluster.state(job_id) for job_id in waiting] == ["PENDING"] * 3
 
 
+@pytest.mark.full
 @pytest.mark.one_slurm
 def test_a_few_nodes_at_a_time(cluster: SlurmCluster, daemon: RunningDaemon) -> None:
     """Two at once of four, one with a job in the way; what has been emptied is never more than two nodes."""
@@ -320,12 +322,12 @@ def test_second_drain_over_the_same_node(cluster: SlurmCluster, daemon: RunningD
 
 
 KILLS = [
-    pytest.param("before:drain", marks=pytest.mark.one_slurm),
-    "after:drain",
-    pytest.param("after:signal", marks=pytest.mark.one_slurm),
+    pytest.param("before:drain", marks=[pytest.mark.one_slurm, pytest.mark.full]),
+    pytest.param("after:drain", marks=pytest.mark.full),
+    pytest.param("after:signal", marks=[pytest.mark.one_slurm, pytest.mark.full]),
     pytest.param("before:requeue", marks=pytest.mark.one_slurm),
     "after:requeue",
-    pytest.param("before:start_now", marks=pytest.mark.one_slurm),
+    pytest.param("before:start_now", marks=[pytest.mark.one_slurm, pytest.mark.full]),
 ]
 
 

@@ -61,6 +61,7 @@ def eternal_job(cluster: SlurmCluster, name: str, steps: int, nodes: str) -> str
     return cluster.sbatch(script, *args, user="cwalice")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(3_600)
 def test_preempted_twenty_times_it_ends_as_undisturbed(cluster: SlurmCluster, tmp_path: Path) -> None:
     install_programs(cluster)

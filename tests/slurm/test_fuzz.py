@@ -202,6 +202,9 @@ class Users:
 
 
 @pytest.mark.timeout(3600)  # some thousand commands, one after another: a minute each hundred on a busy machine
+@pytest.mark.fault(
+    "What a user wrote into a job made its record, or all records, unreadable.", found_by="hostile input"
+)
 def test_whatever_users_submit_every_record_is_read(cluster: SlurmCluster) -> None:
     """And an urgent job is planned for, beside all of them: one unreadable record once kept every job from it."""
     plain = cluster.sbatch("sleep 3500", "--nodelist=node6", "--exclusive", "--requeue", "--time=60", user="cwbob")

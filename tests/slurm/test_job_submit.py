@@ -19,14 +19,14 @@ PLUGIN = "job_submit_lua.so"
 
 
 @contextmanager
-def cluster_with(script: str) -> Iterator[SlurmCluster]:
+def cluster_with(script: str, nodes: int = 1) -> Iterator[SlurmCluster]:
     """A cluster with this job_submit.lua, in which @WORK@ stands for a folder that all can read."""
     reason = missing_requirements()
     if reason:
         pytest.skip(f"no Slurm here: {reason}")
     if not list(Path("/usr/lib").glob(f"*/slurm-wlm/{PLUGIN}")):
         pytest.skip(f"this Slurm {slurm_version()} comes without {PLUGIN}")
-    with SlurmCluster(nodes=1) as cluster:
+    with SlurmCluster(nodes=nodes) as cluster:
         cluster.stop_controller()
         (cluster.root / "job_submit.lua").write_text(script.replace("@WORK@", str(cluster.work)))
         with cluster.conf.open("a") as conf:

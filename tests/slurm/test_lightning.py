@@ -90,6 +90,7 @@ def command(kind: str, folder: Path) -> str:
     return f"#!/bin/sh\n{path}export PATH={SYSTEM_PATH}\nexec srun {python} {program} {TURNS} {folder}\n"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["stand-in", "lightning"])
 def test_job_saves_and_requeues_itself_when_the_daemon_asks(cluster: SlurmCluster, tmp_path: Path, kind: str) -> None:
     folder = cluster.work / kind

@@ -243,6 +243,7 @@ def hanging() -> Iterator[int]:
         yield int(listener.getsockname()[1])
 
 
+@pytest.mark.full
 def test_receivers_that_are_down_make_nothing_late(cluster: SlurmCluster, tmp_path: Path) -> None:
     job_ids = [
         cluster.sbatch(PLAIN, "--requeue", *WHOLE, "--time=30", "--output=/dev/null", user="cwalice") for _ in range(8)

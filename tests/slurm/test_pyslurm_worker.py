@@ -76,6 +76,10 @@ def test_a_hanging_worker_is_ended_in_time(backend: PyslurmBackend) -> None:
     assert backend.worker_restarts() == 1
 
 
+@pytest.mark.fault(
+    "A call of pyslurm to a hanging slurmctld stood all threads of the daemon still, up to 28 s.",
+    found_by="real cluster",
+)
 def test_a_hanging_controller_is_waited_for_no_longer_than_the_limit(
     cluster: SlurmCluster, backend: PyslurmBackend
 ) -> None:

@@ -76,6 +76,7 @@ exec {cluster.work}/clearway-run --checkpoint-file {checkpoint} -- ./run.sh
     assert 1 < again[0] <= before[-1] + 1, "it went on from its checkpoint"
 
 
+@pytest.mark.full
 def test_bash(cluster: SlurmCluster, tmp_path: Path) -> None:
     folder = made(cluster)
     for name, text in {"pieces.sh": recipe("Plain bash", "bash"), "piece": PIECE}.items():

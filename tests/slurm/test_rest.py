@@ -271,7 +271,7 @@ def test_a_user_without_rights_can_read_alone(cluster: SlurmCluster) -> None:
     backend = opened(cluster, token_file=token)
     job = backend.job(job_id)
     assert job is not None
-    for act in (lambda: backend.drain("node3", "a test"), lambda: backend.first_in_queue(job_id)):
+    for act in (lambda: backend.drain("node3", "a test"), lambda: backend.give_nice(job_id, -7, 0)):
         with pytest.raises(SlurmRefusedError):
             act()
     assert backend.job(job_id) == job

@@ -140,7 +140,7 @@ def test_an_operator_can_do_all_that_the_daemon_does(site: Site) -> None:
     cluster.wait_state(preemptee.job_id, "PENDING")
 
     as_service_user(lambda: backend.start_now(preemptee.job_id))
-    as_service_user(lambda: backend.detach(urgent))
+    as_service_user(lambda: backend.detach(urgent, OURS))
     as_service_user(lambda: backend.delete_reservation(OURS))
     assert cluster.scontrol_reservations() == []
     assert cluster.state(urgent) == "RUNNING"
@@ -155,6 +155,16 @@ def test_an_operator_can_do_all_that_the_daemon_does(site: Site) -> None:
     cluster.wait_state(urgent, "CANCELLED")
     # The requeued job has no 121 s to wait any more: it takes the node back at once.
     cluster.wait_state(preemptee.job_id, "RUNNING")
+
+
+def test_an_operator_can_have_a_run_that_is_over_run_again(site: Site) -> None:
+    cluster, backend = site.cluster, site.backend
+    job_id = cluster.sbatch("true", "-n1", "--requeue", "--output=/dev/null", user="cwalice")
+    cluster.wait_state(job_id, "COMPLETED")
+    over = backend.job(job_id)
+    assert over is not None
+    as_service_user(lambda: backend.run_again(over))
+    assert cluster.job(job_id)["Restarts"] == "1"
 
 
 def test_draining_takes_an_administrator(site: Site) -> None:
@@ -174,7 +184,7 @@ def test_draining_takes_an_administrator(site: Site) -> None:
 CHANGES: dict[str, Callable[[Site], None]] = {
     "create_reservation": lambda site: site.backend.create_reservation(site.reservation()),
     "attach": lambda site: site.backend.attach(site.urgent_id, "standing"),
-    "detach": lambda site: site.backend.detach(site.urgent_id),
+    "detach": lambda site: site.backend.detach(site.urgent_id, "standing"),
     "update_reservation": lambda site: site.backend.update_reservation("standing", ("node6",)),
     "delete_reservation": lambda site: site.backend.delete_reservation("standing"),
     "signal": lambda site: site.backend.signal(site.preemptee, "USR1", batch_only=True),

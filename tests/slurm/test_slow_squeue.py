@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(BACKEND != "cli", reason="only this backend asks
 
 BACKFILL_S = 30.0  # before that Slurm starts no heterogeneous job
 SETTLES_S = 6.0 * SLACK  # from the last requeue to the start
-USUAL = {("single", 0.5, 0), ("single", 1.0, 0), ("single", 1.0, 15), ("array", 0.5, 0), ("heterogeneous", 0.5, 0)}
+USUAL = {("single", 1.0, 0), ("array", 0.5, 0)}
 CASES = [
     pytest.param(*case, marks=() if case in USUAL else pytest.mark.full)
     for case in product(("single", "array", "heterogeneous"), (0.25, 0.5, 1.0), (0, 15, 60))
@@ -61,6 +61,10 @@ def started(daemon: RunningDaemon, ids: list[str]) -> list[Eviction] | None:
 
 
 @pytest.mark.parametrize(("kind", "seconds", "delay_s"), CASES)
+@pytest.mark.fault(
+    "A plan that took longer than 1.5 s was put off to the next cycle, where it was too old, for ever.",
+    found_by="trial",
+)
 def test_an_urgent_job_is_served(
     cluster: SlurmCluster, tmp_path: Path, kind: str, seconds: float, delay_s: int
 ) -> None:

@@ -84,6 +84,7 @@ def site_packages() -> str:
     return ":".join(sorted(folders))
 
 
+@pytest.mark.full
 def test_submitit_job_saves_and_requeues_itself_when_the_daemon_asks(cluster: SlurmCluster, tmp_path: Path) -> None:
     for _ in cluster.node_names[:7]:
         other = cluster.sbatch("sleep 900", "--time=30", *WHOLE, "--output=/dev/null", user="cwbob")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from clearway.model.operations import Eviction, EvictionState, PreemptionState
 from clearway.model.problem import Action
 from clearway.slurm.parse.hostlist import expand
@@ -86,6 +88,7 @@ def test_suspended_jobs_wait_for_the_urgent_one_and_go_on_before_anybody_else(
         assert all(cluster.job(job_id)["StartTime"] >= first_end for job_id in queue)
 
 
+@pytest.mark.full
 def test_placement_over_a_suspended_job_is_extended_while_the_urgent_one_runs(
     cluster: SlurmCluster, tmp_path: Path
 ) -> None:

@@ -68,7 +68,8 @@ def test_it_can_be_used_as_it_is() -> None:
 
 
 def test_every_key_can_be_switched_on() -> None:
-    parse_config(uncommented(), "example")
+    found = parse_config(uncommented(), "example")
+    assert found.model_fields_set >= sections().keys(), "a section without a key that is switched on"
 
 
 @pytest.mark.parametrize("section", sorted(sections()))

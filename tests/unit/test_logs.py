@@ -254,7 +254,7 @@ def test_steps_of_an_earlier_daemon_are_not_told_again(told: Told, text: io.Stri
 def test_a_job_that_leaves(told: Told, text: io.StringIO) -> None:
     told.write(JobLeft(preemption(job(101, user="eve\nforged"), actual_lost_node_s=12.5), "batch", eviction()))
     assert events(text) == [
-        r'info job leaves its nodes job=101 user="eve\nforged" action=kill partition=batch lost_work_node_s=12.5'
+        r'info job has left its nodes job=101 user="eve\nforged" action=kill partition=batch lost_work_node_s=12.5'
     ]
 
 

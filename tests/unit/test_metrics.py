@@ -22,10 +22,10 @@ from clearway.model.errors import (
     TransitionError,
 )
 from clearway.model.events import CommandGiven, CycleFailed, HandlingFailed, JobLeft, OperationFinished, PlanMade
-from clearway.model.operations import EvictionState, Preemption, PreemptionState, Usage
+from clearway.model.operations import EvictionState, Preemption, PreemptionState
 from clearway.model.plan import Obstacle, ObstacleCode, Preemptor
 from clearway.model.problem import Action
-from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
+from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord, Usage
 from clearway.model.report import CycleReport, Quarantined, Subject, Waiting
 from clearway.telemetry.metrics import Metrics
 from tests.builders import NOW, ManualClock, after, eviction, job, plan, preemption, snapshot, urgent_job

@@ -1,62 +1,16 @@
-"""What stands before the routes: how much callers may hold at once, by which names, and what every answer has.
-
-Each kind of request has a lane, which answers some requests at a time, each with one worker thread at most, and lets
-some more wait; more than that is answered 429 at once. All lanes together have as many threads as there are: metrics
-and operators are answered however many read or ask for what-if plans. Health needs no thread and no lane.
-
-A request enters its lane when it has been read whole, and leaves it before its answer is sent: a slow peer holds no
-place. Streams alone hold theirs to their end.
+"""What stands before the routes: by which names callers address the daemon, how large a request may be, and what every
+answer has. ``lanes`` bounds how many there are.
 """
 
-import asyncio
 import hashlib
 import ipaddress
-from collections import Counter
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from enum import StrEnum
 from http import HTTPStatus
-from typing import NamedTuple
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-
-class Lane(StrEnum):
-    METRICS = "metrics"
-    OPERATORS = "operators"  # changes by callers who say who they are
-    READING = "reading"  # everything else
-    WHAT_IF = "what_if"
-    LISTENING = "listening"  # streams: a thread until the asker is known, then none
-
-
-class Places(NamedTuple):
-    """Of one lane: requests that are answered at a time, and how many more may wait."""
-
-    threads: int
-    waiting: int
-
-    @property
-    def of_peer(self) -> int:
-        return max(1, sum(self) // 2)  # so that another address finds a place
-
-
-# What-if plans take a processor each, and the loop needs one. Metrics are refused to nobody: a connection asks for one
-# thing at a time, and there are no more of them.
-PLACES = {
-    Lane.METRICS: Places(2, 254),
-    Lane.OPERATORS: Places(4, 28),
-    Lane.READING: Places(4, 60),
-    Lane.WHAT_IF: Places(1, 0),
-    Lane.LISTENING: Places(1, 63),
-}
-THREADS = sum(places.threads for places in PLACES.values())
-_NAMING = (b"authorization", b"x-clearway-page")  # a token, or what a proxy adds a user's name to
-_HEALTH = ("/health", "/liveness")
-RETRY_AFTER_S = 1
-REFUSED = "clearway.refused"  # in the scope of a request that found no place
 MEDIA_TYPE = "application/problem+json"  # RFC 9457
 
 
@@ -67,74 +21,31 @@ def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> 
     return JSONResponse(document, status, headers, MEDIA_TYPE)
 
 
-def lane_of(scope: Scope) -> Lane | None:
-    """By path and method alone: who the caller is, the routes find out. None: what needs no lane."""
-    path, reads = scope["path"], scope["method"] in ("GET", "HEAD")
-    if path in _HEALTH:
-        return None
-    if path == "/metrics":
-        return Lane.METRICS
-    if path.endswith("/stream"):
-        return Lane.LISTENING
-    if not reads and path.endswith("/what-if"):
-        return Lane.WHAT_IF
-    named = any(name in _NAMING for name, _ in scope["headers"])
-    return Lane.READING if reads or not named else Lane.OPERATORS
-
-
-class _Middleware:
+class Middleware:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
 
-class Lanes(_Middleware):
-    """``refused`` is told the lane of each request that finds no place."""
+LARGEST_HEAD = 16 * 1024  # bytes: request line and headers; a token of an identity provider has some 2,000
 
-    def __init__(self, app: ASGIApp, refused: Callable[[Lane], None] = lambda _: None) -> None:
-        super().__init__(app)
-        self._refused = refused
-        self._turns = {lane: asyncio.Semaphore(places.threads) for lane, places in PLACES.items()}
-        self._inside: Counter[Lane] = Counter()
-        self._of_peer: Counter[tuple[Lane, str]] = Counter()
+
+class BoundedHead(Middleware):
+    """431 for more than ``LARGEST_HEAD`` of request line and headers."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        lane = lane_of(scope) if scope["type"] == "http" else None
-        if lane is None:
-            await self._app(scope, receive, send)
-            return
-        peer, places = (scope.get("client") or ("",))[0], PLACES[lane]
-        if self._inside[lane] >= sum(places) or self._of_peer[lane, peer] >= places.of_peer:
-            self._refused(lane)
-            scope[REFUSED] = True
-            why, wait = "too many requests of this kind are being answered; try again", str(RETRY_AFTER_S)
-            await problem(429, why, {"Retry-After": wait})(scope, receive, send)
-            return
-        turn, answer = AsyncExitStack(), list[Message]()
-
-        async def pass_on(message: Message) -> None:
-            """A stream is sent as it comes, and keeps its place to its end; its turn ends when its answer begins."""
-            await turn.aclose()
-            await send(message)
-
-        async def keep(message: Message) -> None:
-            answer.append(message)
-
-        self._inside[lane] += 1
-        self._of_peer[lane, peer] += 1
-        try:
-            async with turn:
-                await turn.enter_async_context(self._turns[lane])
-                await self._app(scope, receive, pass_on if lane is Lane.LISTENING else keep)
-        finally:
-            self._inside[lane] -= 1
-            self._of_peer[lane, peer] -= 1
-            if not self._of_peer[lane, peer]:
-                del self._of_peer[lane, peer]
-        for message in answer:
-            await send(message)
+        answer = self._app
+        if scope["type"] == "http" and _head_of(scope) > LARGEST_HEAD:
+            why = f"request line and headers may have {LARGEST_HEAD} bytes"
+            answer = problem(431, why, {"Connection": "close"})
+        await answer(scope, receive, send)
 
 
-class BoundedBody(_Middleware):
+def _head_of(scope: Scope) -> int:
+    line = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
+    return line + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+
+
+class BoundedBody(Middleware):
     """Reads the whole body first, and refuses one that is larger than ``largest``, whether or not it says so before."""
 
     def __init__(self, app: ASGIApp, largest: int) -> None:
@@ -174,7 +85,7 @@ def _reads(scope: Scope, method: str) -> bool:
     return scope["type"] == "http" and scope["method"] == method and not scope["path"].endswith(_STREAM)
 
 
-class Heads(_Middleware):
+class Heads(Middleware):
     """HEAD is answered as GET is, without the body."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -195,7 +106,7 @@ class Gzip(GZipMiddleware):
         await (self.app if plain else super().__call__)(scope, receive, send)
 
 
-class Tags(_Middleware):
+class Tags(Middleware):
     """An answer to GET has a weak ETag, of the content and not of its encoding; 304 for who has it (If-None-Match)."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -232,7 +143,7 @@ class Tags(_Middleware):
         await self._app(scope, receive, tagged)
 
 
-class KnownHosts(_Middleware):
+class KnownHosts(Middleware):
     """421 for a Host header with a name that is not among ``names`` (in small letters; None: any)."""
 
     def __init__(self, app: ASGIApp, names: frozenset[str] | None) -> None:

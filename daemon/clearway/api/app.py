@@ -1,5 +1,6 @@
 """Puts the application together: routes, bounds and one form for every error."""
 
+import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -10,21 +11,33 @@ import anyio.to_thread
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 import clearway
 from clearway.api import job_routes as jobs
 from clearway.api import operation_routes as operations
 from clearway.api import reading_routes as reading
-from clearway.api.admission import MEDIA_TYPE, THREADS, BoundedBody, Gzip, Heads, KnownHosts, Lanes, Tags, problem
-from clearway.api.authorization import REFUSALS, check_declared
+from clearway.api.admission import (
+    LARGEST_HEAD,
+    MEDIA_TYPE,
+    BoundedBody,
+    BoundedHead,
+    Gzip,
+    Heads,
+    KnownHosts,
+    Tags,
+    problem,
+)
+from clearway.api.authorization import REFUSALS, check_declared, known_caller
 from clearway.api.context import Context, problems
-from clearway.model.errors import StoreError, UnknownEvictionError
+from clearway.api.lanes import THREADS, Lanes
+from clearway.model.errors import StoreError, TooManyRequestsError, UnknownEvictionError
 from clearway.telemetry.log import get_logger
 
 API = "/api/v1"
 SMALLEST_COMPRESSED = 1_000  # bytes; less fits into a packet or two anyway
+_ASK_AGAIN_S = 10
 LARGEST_BODY = 16 * 1024  # bytes; the largest sensible body is a hundred
 
 _DESCRIPTION = """\
@@ -43,7 +56,7 @@ def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI
         title="Clearway",
         version=clearway.__version__,
         description=_DESCRIPTION,
-        openapi_url=f"{API}/openapi.json",
+        openapi_url=None,  # FastAPI's own route renders the document each time, which holds up all other answers
         docs_url=None,  # their pages load scripts from elsewhere; the document itself is enough
         redoc_url=None,
         lifespan=_lifespan,
@@ -54,7 +67,8 @@ def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI
                 413: f"the body is larger than {LARGEST_BODY} bytes",
                 421: "the Host header names another host",
                 422: "the request is malformed",
-                429: "too many requests of this kind; see Retry-After",
+                429: "too many requests of this kind, or of this caller; see Retry-After",
+                431: f"request line and headers are larger than {LARGEST_HEAD} bytes",
                 503: "no snapshot yet, or the database does not answer",
             }
         ),
@@ -70,17 +84,24 @@ def create_app(context: Context, hosts: frozenset[str] | None = None) -> FastAPI
     check_declared(reading.health_router)
     app.include_router(reading.health_router)
     app.openapi = partial(_documented, app, app.openapi)  # type: ignore[method-assign]  # FastAPI's own way
+    app.add_route(f"{API}/openapi.json", _document, include_in_schema=False)
     app.add_middleware(Tags)
     app.add_middleware(Gzip, minimum_size=SMALLEST_COMPRESSED)
     app.add_middleware(Heads)
     refused = lambda lane: context.metrics.add("rest_refusals", 1, lane)  # noqa: E731 - the reference has no daemon
-    app.add_middleware(Lanes, refused=refused)
+    who, busy = partial(known_caller, context), partial(_in_cycle, context)
+    app.add_middleware(Lanes, refused=refused, who=who, busy=busy)
     app.add_middleware(BoundedBody, largest=LARGEST_BODY)  # a body is read before a lane is entered
     app.add_middleware(KnownHosts, names=hosts)
+    app.add_middleware(BoundedHead)
     app.add_exception_handler(RequestValidationError, _malformed)
-    for kind in (StarletteHTTPException, UnknownEvictionError, StoreError, Exception):
+    for kind in (StarletteHTTPException, UnknownEvictionError, TooManyRequestsError, StoreError, Exception):
         app.add_exception_handler(kind, _failed)
     return app
+
+
+def _in_cycle(context: Context) -> bool:
+    return context.in_cycle()
 
 
 @asynccontextmanager
@@ -110,6 +131,13 @@ def _documented(app: FastAPI, made: Callable[[], dict[str, Any]]) -> dict[str, A
                 good["headers"] = good.get("headers", {}) | _TAG
                 answers["304"] = _UNCHANGED
     return document
+
+
+async def _document(request: Request) -> Response:
+    app = request.app
+    if not hasattr(app.state, "document"):
+        app.state.document = json.dumps(app.openapi(), separators=(",", ":")).encode()
+    return Response(app.state.document, media_type=_JSON)
 
 
 async def _malformed(_: Request, error: Exception) -> JSONResponse:
@@ -155,6 +183,8 @@ async def _failed(request: Request, error: Exception) -> JSONResponse:
             return problem(error.status_code, str(error.detail), dict(error.headers or {}))
         case UnknownEvictionError():
             return problem(404, str(error))
+        case TooManyRequestsError():
+            return problem(429, str(error), {"Retry-After": str(_ASK_AGAIN_S)})
         case StoreError():
             get_logger().error("request failed", error=str(error))
             return problem(503, "the database does not answer; the daemon's log says why")

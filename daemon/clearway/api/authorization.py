@@ -25,9 +25,12 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from clearway.api import schemas as s
 from clearway.api.context import Context, Daemon, problems
+from clearway.api.lanes import Caller
 from clearway.api.logins import LoginRefusedError
 from clearway.api.report_schemas import StatusView
 from clearway.config.access import Public
@@ -98,6 +101,22 @@ def _named_by_proxy(daemon: Context, request: Request) -> Identity | None:
     if request.method not in _SAFE and PAGE not in request.headers:
         raise HTTPException(403, "a change through the proxy needs the header X-Clearway-Page")
     return daemon.logins.identify_user(named[0])
+
+
+def known_caller(daemon: Context, scope: Scope) -> Caller:
+    """By whom places are counted (``lanes``), without asking Slurm: the user of a token that was found good, or one
+    whom the site's proxy names.
+    """
+    access, headers, peer = daemon.config().access, Headers(scope=scope), (scope.get("client") or ("",))[0]
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    name = daemon.logins.known(token.strip()) if kind.lower() == "bearer" else ""
+    if not name and access.proxy_header is not None and any(_is(peer, known) for known in access.proxy_peers):
+        name = headers.get(access.proxy_header, "")[:_LONGEST_USER]
+    monitor = name in access.monitors if name else any(_is(peer, known) for known in access.monitors)
+    return Caller(name, monitor)
+
+
+_LONGEST_USER = 64
 
 
 def _no_token(daemon: Context) -> HTTPException:
@@ -249,6 +268,9 @@ class Sight:
     def own_alone(self) -> str | None:
         """The user whose jobs alone are shown; None: those of all users."""
         return None if self.all("jobs") else self.asker.name
+
+    def owns_all(self, jobs: Iterable[Job]) -> bool:
+        return all(job.user == self.asker.name for job in jobs)
 
     def of_snapshot(self, snapshot: ClusterSnapshot) -> Own:
         return self._own(snapshot.jobs)

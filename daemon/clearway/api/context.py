@@ -3,13 +3,16 @@
 A feed tells listeners that what is shown has changed; what it is, they read by the ordinary routes, which know what
 each may see. It looks once a cycle, and only while somebody listens.
 
-Refused logins and roles are in the audit trail. An attacker may send many thousands a second: at most ``MOST`` in
-``WINDOW_S`` are entries of their own, less than 300 kB a day; the first one after that says how many more there were.
+Refused logins and roles are in the audit trail. An attacker may send many thousands a second: in ``WINDOW_S`` at most
+``MOST_OF_ONE`` of an identity, or of an address without one, are entries of their own, and ``MOST`` of all, less than
+2 MB a day; the first one after that says how many more there were.
 """
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
@@ -33,6 +36,7 @@ from clearway.model.problem import Action
 from clearway.model.report import CycleReport
 from clearway.planning.base import Planner
 from clearway.store.repository import Store
+from clearway.telemetry.log import get_logger
 from clearway.telemetry.metrics import Metrics
 
 ALIVE_EVERY_S = 15.0  # a sign of life: proxies cut connections on which nothing comes
@@ -87,7 +91,8 @@ class Feed:
                 self._listeners.discard(call)
 
 
-MOST = 5
+MOST_OF_ONE = 5
+MOST = 30
 WINDOW_S = 600.0
 _LONGEST = 200  # characters of what a caller chose
 
@@ -101,7 +106,7 @@ class Refusals:
     count: Callable[[str], None] = lambda _: None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _began_s: float | None = None  # of the present window
-    _inside: int = 0
+    _inside: Counter[str] = field(default_factory=Counter)  # by who was refused
     _unrecorded: int = 0
 
     def note(self, reason: str, why: str, *, actor: str, peer: str, path: str) -> None:
@@ -110,11 +115,12 @@ class Refusals:
         with self._lock:
             now_s = self.clock.monotonic()
             if self._began_s is None or now_s - self._began_s >= WINDOW_S:
-                self._began_s, self._inside = now_s, 0
-            if self._inside >= MOST:
+                self._began_s, self._inside = now_s, Counter()
+            who = actor or f"from {peer}"
+            if self._inside[who] >= MOST_OF_ONE or self._inside.total() >= MOST:
                 self._unrecorded += 1
                 return
-            self._inside += 1
+            self._inside[who] += 1
             more, self._unrecorded = self._unrecorded, 0
         about = {"reason": reason, "why": why[:_LONGEST], "peer": peer[:_LONGEST], "path": path[:_LONGEST]}
         if more:
@@ -124,6 +130,43 @@ class Refusals:
         except StoreError:
             with self._lock:
                 self._unrecorded += more + 1
+
+
+_PROBE_COUNTS_S = 1.0
+_PROBE_WAITS_S = 2.0
+
+
+class Probe:
+    """Whether the database takes a write. One is tried at a time, at most each second, however many ask; those who ask
+    wait for it no longer than ``_PROBE_WAITS_S``. ``why_not`` belongs to an event loop, and takes no worker thread:
+    these may all be waiting for the database.
+    """
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        self._write = write
+        self._tried: Future[str] | None = None
+        self._began = 0.0
+
+    async def why_not(self) -> str:
+        """Half a sentence; empty: it does."""
+        now = asyncio.get_running_loop().time()
+        if self._tried is None or (self._tried.done() and now - self._began > _PROBE_COUNTS_S):
+            self._tried, self._began = Future(), now
+            threading.Thread(target=self._try, args=(self._tried,), name="clearway-probe", daemon=True).start()
+        try:
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._tried)), _PROBE_WAITS_S)
+        except TimeoutError:
+            return f"the database has taken no write for {asyncio.get_running_loop().time() - self._began:.0f} s"
+
+    def _try(self, tried: Future[str]) -> None:
+        why = "the database takes no write; the daemon's log says why"
+        try:
+            self._write()
+            why = ""
+        except StoreError as error:
+            get_logger().error("the database takes no write", error=str(error))
+        finally:
+            tried.set_result(why)
 
 
 class Pulse:
@@ -161,8 +204,21 @@ class Context:
     runs: Callable[[RunKey], tuple[RunRecord, ...]] = lambda _: ()
     wake: Callable[[], None] = lambda: None
     leads: Callable[[], bool] = lambda: False
+    in_cycle: Callable[[], bool] = lambda: False  # whether a cycle is under way, rather than the pause after it
     backend: str = ""
     feed: Feed = field(default_factory=Feed)
+    probe: Probe = field(default_factory=lambda: Probe(lambda: None))
+
+    @property
+    def standby(self) -> bool:
+        """Whether another daemon acts, or may act by now: this one led in its last cycle, and its lease is over."""
+        report = self.report()
+        return report is not None and (report.standby or self.lease_over)
+
+    @property
+    def lease_over(self) -> bool:
+        report = self.report()
+        return report is not None and report.epoch is not None and not self.leads()
 
     def planning_context(self, report: CycleReport, jobs: Iterable[Job] | None = None) -> PlanningContext:
         """What the loop would plan from in its next cycle if nothing changed; ``jobs``: as far as these concern."""
@@ -172,7 +228,7 @@ class Context:
             snapshot=snapshot,
             config=self.config(),
             now=snapshot.taken_at,
-            preempted=self.store.preemption_counts(job.job_id for job in counted if job.state.holds_nodes),
+            preempted=self.store.preemption_counts(job for job in counted if job.state.holds_nodes),
             under_way=under_way_by(report.open_evictions),
             history=self.history(),
             actions=self.checkpointers,

@@ -18,12 +18,13 @@ from clearway.api.job_schemas import JOB_ID, JobRole
 from clearway.api.job_views import Part, parts_of
 from clearway.api.operation_routes import Ask
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.urgent import matching_rule
+from clearway.eligibility.urgent import matching_rule, name_of
 from clearway.execution.save_tests import AGAIN_AFTER, SaveTestRequest, why_not_again
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.durations import Duration
+from clearway.model.explanation import Explanation
 from clearway.model.operations import Operation, OperationKind
-from clearway.model.plan import Explanation, NoPlan
+from clearway.model.plan import NoPlan
 from clearway.model.records import Involvement
 from clearway.model.report import CycleReport
 from clearway.model.requests import RequestKind, Role
@@ -119,9 +120,11 @@ def job(
     """
     found = _found(job_id, seen, report)
     key = found.job_id if found is not None and job_id == found.display_id else job_id
-    found_operations = daemon.store.involvements(key, own=seen.own_alone, limit=page.limit + 1, offset=page.offset)
+    found_operations = daemon.store.involvements(
+        key, seen=found, own=seen.own_alone, limit=page.limit + 1, offset=page.offset
+    )
     involved = found_operations[: page.limit]
-    tests = daemon.store.save_tests_of(key, own=seen.own_alone)
+    tests = daemon.store.save_tests_of(key, seen=found, own=seen.own_alone)
     if found is None and not involved and not tests:
         raise HTTPException(404, f"Clearway knows nothing of job {job_id}: neither the queue nor its database has it")
     jobs = () if found is None else (found,)
@@ -223,7 +226,7 @@ def what_if(daemon: Daemon, seen: Seen, report: Report, question: WhatIf) -> sch
     max_delay_s = question.max_delay
     if max_delay_s is None and rule is not None:
         max_delay_s = min(LONGEST_DELAY_S, max_delay_of(job, rule))
-    named = "" if rule is None else rule.name or f"rule {config.preemptors.index(rule) + 1}"
+    named = "" if rule is None else name_of(rule, config.preemptors.index(rule))
     about = {"rule": named, "max_delay_s": max_delay_s}
     if max_delay_s is None:
         none = NoPlan("no rule makes such a job urgent, so it would wait for its turn; name a max_delay to plan for it")

@@ -19,6 +19,7 @@ from clearway.estimates.costs import lost_work_node_s
 from clearway.estimates.learning import runs_again
 from clearway.model.claims import read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
+from clearway.model.explanation import Explanation
 from clearway.model.operations import (
     Eviction,
     EvictionState,
@@ -28,7 +29,7 @@ from clearway.model.operations import (
     PreemptionState,
     Relocation,
 )
-from clearway.model.plan import Choice, Explanation, Verdict, node_hours
+from clearway.model.plan import Choice, Verdict, node_hours
 from clearway.model.problem import Action
 from clearway.model.records import Involvement, SaveTest
 from clearway.model.report import CycleReport, Waiting
@@ -58,11 +59,24 @@ def parts_of(jobs: Collection[Job], report: CycleReport, seen: Sight) -> Mapping
     return found
 
 
+def _named_in(
+    operation: Operation, wanted: Mapping[str, Job]
+) -> tuple[Mapping[str, Verdict], Mapping[str, Preemption]]:
+    """What is said of these jobs. Of one that was not there yet, the plan said it of another with its id."""
+    there = {job_id for job_id, job in wanted.items() if job.submit_time <= operation.plan.made_at}
+    leaving = [each for each in operation.preemptions if each.job_id in wanted]
+    return (
+        {each.job_id: each for each in operation.plan.verdicts if each.job_id in there},
+        {p.job_id: p for p in leaving if p.job.submission.leads_to(wanted[p.job_id].submission)},
+    )
+
+
 def _parts_in(operation: Operation, wanted: Mapping[str, Job]) -> Iterator[tuple[str, Part]]:
-    verdicts = {each.job_id: each for each in operation.plan.verdicts if each.job_id in wanted}
-    preempted = {each.job_id: each for each in operation.preemptions if each.job_id in wanted}
+    verdicts, preempted = _named_in(operation, wanted)
     drained = frozenset(operation.drained_nodes)
-    if operation.subject.job_id in wanted:
+    if isinstance(operation, Eviction) and (job := wanted.get(operation.subject.job_id)) is not None:
+        if not operation.preemptor.submission.leads_to(job.submission):
+            return
         yield operation.subject.job_id, Part(operation=operation, role=JobRole.PREEMPTOR)
     for job_id, job in wanted.items():
         if job_id == operation.subject.job_id:
@@ -116,6 +130,7 @@ _FOR_PREEMPTEE = {
     PreemptionState.SUSPENDED: "It is suspended in memory for {goal}, and goes on afterwards.",
     PreemptionState.VACATED: "It has left for {goal}, and waits to run again.",
     PreemptionState.QUEUED: "It has left for {goal}, and waits to run again.",
+    PreemptionState.HELD: "It has left for {goal}, and waits until it is released.",
     PreemptionState.RETURNED: "It was started again, after it had left for {goal}.",
     PreemptionState.ENDED: "It is over; its nodes were for {goal}.",
     PreemptionState.SPARED: _STAYS,

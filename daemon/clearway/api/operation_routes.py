@@ -22,8 +22,10 @@ from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
 from clearway.model.operations import STATE_GROUPS, EvictionState, Promise
 from clearway.model.orders import DrainOrder, MoveKind, RollingDrain, RollingState
+from clearway.model.plan import DrainPlan, NoPlan
 from clearway.model.records import LARGEST_ID
-from clearway.model.requests import RequestKind, Role
+from clearway.model.requests import OF_USERS, RequestKind, Role
+from clearway.preemption.approval import ApprovalRequest
 from clearway.promise.request import PromiseRequest
 from clearway.relocation.controller import jobs_left
 from clearway.relocation.plan import plan_moves
@@ -40,6 +42,7 @@ promised = APIRouter(prefix="/promises", tags=["promises"], dependencies=_VIEWER
 
 # The store loads evictions with their plans, a big one of which takes some 10 MB; only summaries are kept.
 _LOADED_AT_ONCE = 5
+_LONGEST_PREVIEW_S = 10.0  # of a rolling drain, each of whose turns is a plan
 
 EvictionId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of the eviction")]
 StateFilter = StrEnum("StateFilter", [*STATE_GROUPS, *(state.value for state in EvictionState)])  # type: ignore[misc]
@@ -124,12 +127,15 @@ class Asking:
 
     daemon: Daemon
     actor: Actor
+    asker: Asker
     response: Response
 
     def __call__(
         self, kind: RequestKind, eviction_id: int | None = None, *, document: str = "", rolling_id: int | None = None
     ) -> schemas.RequestView:
         store, now = self.daemon.store, self.daemon.clock.now()
+        if not self.asker.role.includes(Role.OPERATOR):
+            store.check_number(self.actor, now, OF_USERS)
         request_id = store.add_request(kind, eviction_id, self.actor, now, document, rolling_id)
         get_logger().info("request", request=request_id, kind=kind, eviction=eviction_id, actor=self.actor)
         self.daemon.wake()
@@ -144,9 +150,13 @@ Ask = Annotated[Asking, Depends()]
 
 
 @requests.post("/evictions/{eviction_id}/approve", status_code=202, dependencies=[OPERATOR], responses=NOT_FOUND)
-def approve(ask: Ask, eviction_id: EvictionId) -> schemas.RequestView:
-    """Let an eviction that awaits approval be carried out."""
-    return ask(RequestKind.APPROVE, eviction_id)
+def approve(ask: Ask, eviction_id: EvictionId, approval: ApprovalRequest | None = None) -> schemas.RequestView:
+    """Let an eviction that awaits approval be carried out, as it was read.
+
+    It binds the jobs, how they leave, their nodes and what is lost: whatever needs more is asked about again.
+    """
+    document = "" if approval is None or approval.revision is None else approval.model_dump_json()
+    return ask(RequestKind.APPROVE, eviction_id, document=document)
 
 
 @requests.post("/evictions/{eviction_id}/cancel", status_code=202, dependencies=[OPERATOR], responses=NOT_FOUND)
@@ -202,19 +212,30 @@ def _may_ask(asker: Asker, daemon: Daemon) -> None:
 
 
 @drains.post("/drains", status_code=202, dependencies=[Depends(_may_ask)])
-def drain(ask: Ask, wish: DrainRequest) -> schemas.RequestView:
+def drain(daemon: Daemon, ask: Ask, wish: DrainRequest) -> schemas.RequestView:
     """Empty nodes: nothing new starts there, and every job is saved and goes on elsewhere.
 
     When the request is handled its ``eviction_id`` names the drain, which is an eviction like others; that of a rolling
     one its ``rolling_id``.
     """
+    _check_nodes(daemon, wish)
     return ask(RequestKind.DRAIN, document=wish.model_dump_json())
 
 
 @drains.post("/undrains", status_code=202, dependencies=[Depends(_may_ask)])
-def undrain(ask: Ask, wish: UndrainRequest) -> schemas.RequestView:
+def undrain(daemon: Daemon, ask: Ask, wish: UndrainRequest) -> schemas.RequestView:
     """Let nodes take jobs again that a drain has emptied."""
+    _check_nodes(daemon, wish)
     return ask(RequestKind.UNDRAIN, document=wish.model_dump_json())
+
+
+def _check_nodes(daemon: Context, wish: DrainRequest | UndrainRequest) -> None:
+    """Here, and not in a cycle, which has no time for what cannot be."""
+    if (report := daemon.report()) is not None:
+        try:
+            chosen_nodes(wish.nodes, report.snapshot)
+        except DrainError as error:
+            raise HTTPException(422, str(error)) from None
 
 
 @drains.post("/drains/what-if", name="what_if", responses=problems({409: "these nodes cannot be drained"}))
@@ -226,6 +247,9 @@ def drain_what_if(daemon: Daemon, seen: Seen, report: Report, wish: DrainRequest
     why = not_ours_to_drain(order.nodes, report.snapshot)
     if why:
         raise HTTPException(409, why)
+    jobs = (job for name in order.nodes for job in report.snapshot.jobs_on.get(name, ()))
+    if not seen.all("jobs") and not seen.owns_all(jobs):
+        raise HTTPException(403, "jobs of others run on these nodes, and Slurm's PrivateData hides what they can do")
     plan = plan_drain(order, daemon.planning_context(report), daemon.planner)
     return seen.of_snapshot(report.snapshot).what_if(views.what_if_view(report.snapshot.taken_at, plan))
 
@@ -303,7 +327,15 @@ def rolling_what_if(daemon: Daemon, report: Report, wish: DrainRequest) -> schem
     """Which nodes would be emptied together if nothing changed; changes nothing."""
     order = _order(wish, report.snapshot)
     snapshot, context = report.snapshot, daemon.planning_context(report)
-    found = preview(order, wish.rolling or 1, snapshot, lambda each: plan_drain(each, context, daemon.planner))
+    ends = daemon.clock.monotonic() + _LONGEST_PREVIEW_S
+
+    def plan(each: DrainOrder) -> DrainPlan | NoPlan:
+        if daemon.clock.monotonic() > ends:
+            why = f"to work this out takes longer than {_LONGEST_PREVIEW_S:g} s; name fewer nodes, or more at a time"
+            raise HTTPException(422, f"nodes: {why}")
+        return plan_drain(each, context, daemon.planner)
+
+    found = preview(order, wish.rolling or 1, snapshot, plan)
     return views.view(schemas.RollingWhatIf, snapshot, found, skipped=dict(found.skipped))
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator
-from datetime import timedelta
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Annotated, NamedTuple
@@ -25,6 +24,7 @@ from clearway.slurm.parse.hostlist import compress, expand
 
 health_router = APIRouter(tags=["health"], dependencies=[PUBLIC])
 
+LEASE_OVER = "this daemon could not renew its lease; another one may act"
 _UNWELL = problems({503: "no"})
 _NOTHING_SEEN = SimpleNamespace(paused=False, halted="", stopped="", only_observes="", standby=False)
 
@@ -38,12 +38,13 @@ def health_of(daemon: Context) -> report_schemas.Health:
         version=clearway.__version__,
         backend=daemon.backend,
         mode=config.mode,
+        standby=daemon.standby,
         last_cycle_age_s=age_s,
         stale_after_s=config.stale_after,
     )
 
 
-# async: these three answer even when every worker thread waits for the database.
+# async: these answer even when every worker thread waits for the database.
 @health_router.get("/health")
 async def health(daemon: Daemon) -> report_schemas.Health:
     """Always 200 while the process answers; the body says more."""
@@ -70,11 +71,16 @@ async def leader(daemon: Daemon) -> report_schemas.Health:
 
 
 @health_router.get("/readiness", responses=_UNWELL)
-def readiness(daemon: Daemon) -> report_schemas.Health:
-    """503 until a first cycle has succeeded, and while the database does not answer."""
+async def readiness(daemon: Daemon) -> report_schemas.Health:
+    """503 until a first cycle has succeeded, while the database takes no write (it does not answer, or is locked, full
+    or read-only), and where the daemon cannot renew its lease.
+    """
     if not daemon.pulse.beaten:
         raise HTTPException(503, "no cycle has succeeded yet")
-    daemon.store.get_value("paused")  # raises StoreError, which is answered with 503
+    if why := await daemon.probe.why_not():
+        raise HTTPException(503, why)
+    if daemon.lease_over:
+        raise HTTPException(503, LEASE_OVER)
     return health_of(daemon)
 
 
@@ -196,20 +202,19 @@ def now(daemon: Daemon, seen: Seen, report: Report) -> report_schemas.NowView:
 
 
 def _cluster(daemon: Context, seen: Sight, report: CycleReport) -> report_schemas.ClusterView:
-    whole = views.cluster_view(report, daemon.config(), daemon.backend)
+    whole = views.cluster_view(report, daemon.config(), daemon.backend).model_copy(update={"standby": daemon.standby})
     return whole if seen.all("jobs") else whole.model_copy(update={"skipped": ()})
 
 
 def _operations(seen: Sight, report: CycleReport) -> Iterator[report_schemas.OperationNow]:
     for e in report.open_evictions:
         if (own := seen.part_of(e)) is not None:
-            free_at = e.plan.made_at + timedelta(seconds=e.plan.chosen.max_delay_s)
             jobs = tuple(
                 views.view(report_schemas.JobProgress, each, each.job, nodes=len(each.job.nodes))
                 for each in e.preemptions
                 if own.has(each.job_id)
             )
-            shown = {"kind": e.kind, "predicted_nodes_free_at": free_at, "jobs": jobs}
+            shown = {"kind": e.kind, "predicted_nodes_free_at": e.plan.free_at, "jobs": jobs}
             yield own.summary(views.eviction_summary(e, report_schemas.OperationNow, **shown))
 
 

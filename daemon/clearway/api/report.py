@@ -45,11 +45,10 @@ def part_of(case: Case, user: str) -> Case | None:
 
 
 def _case(case: Case, until: datetime) -> ReportCase:
-    ending, started, beside = _ending(case), case.started_at, case.beside
+    ending, started = _ending(case), case.started_at
     jobs = tuple(_job(each, case) for each in case.jobs)
     loss = case.unlisted_node_s + sum(each.lost_node_s or 0.0 for each in jobs if each.pays)
     would_be_sooner = ending in (Ending.SOONER, Ending.WAITS) and not case.acted
-    plan_node_s, slurm_node_s = (None, None) if beside is None else (beside.plan_node_s, beside.slurm_node_s)
     found = {
         "ending": ending,
         "in_time": None if started is None else started <= case.deadline,
@@ -57,12 +56,21 @@ def _case(case: Case, until: datetime) -> ReportCase:
         "sooner_s": max(0.0, ((started or until) - case.expected_start).total_seconds()) if would_be_sooner else 0.0,
         "lost_node_s": loss if case.acted else 0.0,
         "would_lose_node_s": 0.0 if case.acted else loss,
-        "plan_node_s": plan_node_s,
-        "slurm_node_s": slurm_node_s,
-        "saved_node_s": None if plan_node_s is None or slurm_node_s is None else slurm_node_s - plan_node_s,
         "jobs": jobs,
+        **_beside(case, loss),
     }
     return ReportCase.model_validate(_fields(case) | found)
+
+
+def _beside(case: Case, loss_node_s: float) -> dict[str, float | None]:
+    """Both for the same moment: that of the first job that left, or by the plan would have."""
+    beside = case.beside
+    if beside is None or case.called_off:
+        return dict.fromkeys(("plan_node_s", "slurm_node_s", "saved_node_s"))
+    left = min((each.left_at for each in case.jobs if each.preempted and each.left_at is not None), default=beside.at)
+    slurm_node_s = beside.slurm_node_s_at(left)
+    saved_node_s = None if slurm_node_s is None else slurm_node_s - loss_node_s
+    return {"plan_node_s": loss_node_s, "slurm_node_s": slurm_node_s, "saved_node_s": saved_node_s}
 
 
 def _fields(record: Case | CaseJob) -> dict[str, Any]:

@@ -85,6 +85,7 @@ class StatusView(Answer):
     only_observes: str = Field(
         description="why it begins nothing with this release of Slurm; empty: what its mode says is done"
     )
+    refused_rules: str = Field(description="rules by which no job is urgent on this site, and why; empty: all hold")
     paused: bool = Field(description="whether an operator has paused the daemon")
     halted: str = Field(description="why no command is given to Slurm; empty: commands are given")
     stopped: str = Field(description="why no job is made to leave until an operator resumes; empty: jobs may be")
@@ -130,7 +131,9 @@ class JobProgress(Answer):
     state: PreemptionState
     asked_at: datetime | None = Field(description="when the job was asked to save itself, or waiting for that began")
     checkpointed_at: datetime | None = Field(description="when the job says that it has saved itself")
-    requeued_at: datetime | None = Field(description="the point of no return: requeue or cancellation was intended")
+    requeued_at: datetime | None = Field(
+        description="requeue or cancellation was intended: the point of no return; null where nothing came of it"
+    )
     vacated_at: datetime | None = Field(description="when the job was seen off its nodes")
     returned_at: datetime | None = Field(description="when the job was seen running again")
     predicted_checkpoint_s: float = Field(description="seconds")
@@ -258,9 +261,11 @@ class ReportCase(Answer):
     sooner_s: float = Field(description="how much sooner it would have started by the plan, seconds; 0: no sooner")
     lost_node_s: float = Field(description="measured lost work of a plan that was carried out, node-seconds")
     would_lose_node_s: float = Field(description="predicted lost work of a plan that was not, node-seconds")
-    plan_node_s: float | None = Field(description="lost work by Clearway's plan, node-seconds; null: not compared")
+    plan_node_s: float | None = Field(
+        description="lost work by Clearway's plan, measured if carried out, node-seconds; null: not compared"
+    )
     slurm_node_s: float | None = Field(
-        description="lost work by Slurm's own rule for the same problem, node-seconds; null: not compared, or no plan"
+        description="lost work by Slurm's own rule at the same moment, node-seconds; null: not compared, or no plan"
     )
     saved_node_s: float | None = Field(description="difference of the two, node-seconds; null: not compared")
     nodes: HostList = Field(description="nodes of the plan, as a host list")

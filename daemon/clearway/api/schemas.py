@@ -1,6 +1,4 @@
-"""What the API answers of plans, evictions and requests. Units are in the names: ``_s`` seconds, ``_node_s``
-node-seconds; times are aware UTC.
-"""
+"""What the API answers of plans, evictions and requests. ``_s``: seconds, ``_node_s``: node-seconds; times: UTC."""
 
 from datetime import datetime
 from typing import Annotated
@@ -41,7 +39,7 @@ class ActionView(Answer):
     )
     lost_work_node_s: float = Field(description="work that is lost, node-seconds")
     checkpoint_s: int = Field(description="time on the shared file system, seconds, in whole steps")
-    ready_s: int = Field(description="end only: latest time at which its nodes are empty, seconds from the plan")
+    ready_s: int = Field(description="end, and no answer: latest time at which its nodes are empty, seconds")
     file_system_s: float | None = Field(
         description="time of its checkpoint with the whole file system, seconds; null: others wait for it"
     )
@@ -200,7 +198,7 @@ class PreemptionView(Answer):
     attempts: int = Field(description="number of times that the command of this state was given to Slurm")
     asked_at: datetime | None = Field(description="when the job was asked to save itself, or waiting for that began")
     checkpointed_at: datetime | None = Field(description="when the job says that it has saved itself")
-    requeued_at: datetime | None = Field(description="the point of no return: requeue or cancellation was intended")
+    requeued_at: datetime | None = Field(description="its requeue or cancellation was begun; null: nothing came of it")
     vacated_at: datetime | None = Field(description="when the job was seen off its nodes")
     returned_at: datetime | None = Field(description="when the job was seen running again")
     predicted_lost_work_node_s: float = Field(description="node-seconds")
@@ -296,6 +294,7 @@ class EvictionSummary(Answer):
 
 
 class EvictionView(EvictionSummary):
+    unsaved_nodes: int = Field(description="of jobs that leave unsaved: the loss grows by so many node-hours an hour")
     replaced_by: int | None = Field(
         description="of one that was superseded: the next eviction planned for the same preemptor; null: none so far"
     )

@@ -18,8 +18,9 @@ from clearway.execution.restraints import BREAKER, Gate
 from clearway.model import operations as o
 from clearway.model.audit import AuditRow
 from clearway.model.claims import read_claims
+from clearway.model.explanation import Explanation
 from clearway.model.orders import DrainOrder, RelocationOrder, RollingDrain, RollingState
-from clearway.model.plan import Choice, Cost, DrainPlan, Explanation, NoPlan, OperationPlan, Plan, RelocationPlan
+from clearway.model.plan import Choice, Cost, DrainPlan, NoPlan, OperationPlan, Plan, RelocationPlan
 from clearway.model.records import BACKEND, MOST_CASES, PAUSED, STATUS, Key
 from clearway.model.report import CycleReport, Waiting
 from clearway.store.repository import Store
@@ -181,7 +182,7 @@ def plan_view(plan: OperationPlan, schema: type[P]) -> P:
         chosen=view(s.ChosenPointView, plan.chosen, actions=actions),
         jobs_by_choice={choice: counts[choice] for choice in Choice},
         nodes_to_free=plan.problem.nodes_needed if plan.problem.needs is None else missing,
-        predicted_nodes_free_at=plan.made_at + timedelta(seconds=plan.chosen.max_delay_s),
+        predicted_nodes_free_at=plan.free_at,
         **({"switch": plan.switch or None} if isinstance(plan, Plan) else no_preemptor),
     )
 
@@ -292,6 +293,7 @@ _KEPT_STATUS: dict[str, object] = {
     "backend_why": "",
     "slurm_version": "",
     "only_observes": "",
+    "refused_rules": "",
     "waiting_preemptors": 0,
     "left_to_slurm": {},
 }

@@ -30,6 +30,7 @@ from clearway.model.errors import ClearwayError, ConfigError
 from clearway.model.requests import Role
 from clearway.slurm.site_facts import Site
 from clearway.store import backup as backups
+from clearway.store import cluster
 from clearway.store.backup import faults
 from clearway.store.database import Database, open_database
 from clearway.telemetry.log import configure_logging
@@ -210,6 +211,26 @@ def restore(
     if replaced is not None:
         print(f"What the database held before is in {replaced}")
     print("Restored. Clearway begins nothing until `clearway resume`: look at `clearway evictions list` first.")
+
+
+def adopt(
+    force: Annotated[
+        bool, typer.Option("--force", help="Also with operations that have not ended: their jobs are those of before.")
+    ] = False,
+    config: options.ConfigOption = options.DEFAULT_CONFIG,
+) -> None:
+    """Give the database to the cluster that Slurm's commands reach here: after it was renamed, or its controller moved.
+
+    A database belongs to one cluster, and a daemon of another one refuses it. Refused while a daemon leads.
+    """
+    settings = options.configuration(config)
+    conf = str(settings.slurm.conf) if settings.slurm.conf else None
+    with options.errors(), _database(config) as database:
+        seen, _ = Site(conf, settings.slurm.timeout).identity_and_vouched()
+        if seen is None:
+            raise ClearwayError("Slurm does not say which cluster this is")
+        before = cluster.adopt(database, seen, datetime.now(UTC), actor=asker.actor(), force=force)
+    print(f"The database belongs to {seen}" + (f"; before: {before}" if before is not None else ""))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import typer
 from clearway import __version__, bootstrap
 from clearway.api.logins import Tokens
 from clearway.cli import options, walltime_chain
-from clearway.cli.administration import backup, doctor, init, restore, token, verify
+from clearway.cli.administration import adopt, backup, doctor, init, restore, token, verify
 from clearway.cli.asker import now
 from clearway.cli.drain import compact, drain, promise, promises, promote, rolling_app, undrain
 from clearway.cli.evictions import evictions_app
@@ -25,7 +25,7 @@ from clearway.cli.walltime import advice, walltime_app
 from clearway.config import plugins
 from clearway.config.configuration import Config, Mode, load_config
 from clearway.doctor.daemon_checks import complaints
-from clearway.doctor.examination import faults
+from clearway.doctor.examination import faults, refused_on_site
 from clearway.model.errors import ConfigError
 from clearway.model.requests import RequestKind
 from clearway.telemetry.log import configure_logging
@@ -121,10 +121,13 @@ def check_config(file: Annotated[Path, typer.Argument(help="Configuration file (
 
     So is a calendar that cannot be followed, though the daemon starts and keeps what it has promised.
 
-    Exit status 2 and a line for each. Run it as the daemon's user. Slurm and a database server are not
-    asked: `clearway doctor` does that.
+    Slurm is asked whether it checks what rules rest on, and whose the database is; where it does not answer, that is
+    left to `clearway doctor`.
+
+    Exit status 2 and a line for each. Run it as the daemon's user. A database server is not asked.
     """
     settings = _startable(file)
+    _end_with([f"{file}: {each}" for each in refused_on_site(settings)])
     _end_with([f"{file}: promises.calendar: {each}" for each in complaints(settings, now())])
     rules = len(settings.preemptors)
     print(f"{file}: good ({settings.daemon.mode.value} mode, {rules} rule{'s' * (rules != 1)} for urgent jobs)")
@@ -163,7 +166,20 @@ _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {  # by use, in the orde
     options.LOOK: (status, job, calibration, report, leaders, audit, explain),
     options.NODES: (drain, undrain, promise, promises, compact, promote),
     options.STUDY: (try_saving, preview, plan, simulate_cluster),
-    options.DAEMON: (init, doctor, token, takeover, backup, verify, restore, serve, check_config, launcher, files),
+    options.DAEMON: (
+        init,
+        doctor,
+        token,
+        takeover,
+        backup,
+        verify,
+        restore,
+        adopt,
+        serve,
+        check_config,
+        launcher,
+        files,
+    ),
 }
 _MORE: dict[Callable[..., None], dict[str, Any]] = {
     try_saving: {"name": "test-preemption"},

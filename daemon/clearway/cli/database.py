@@ -156,7 +156,7 @@ class Database:
         fresh = _fresh(self.config)
         return replace(
             fresh,
-            preempted=self.store.preemption_counts(job.job_id for job in fresh.snapshot.jobs if job.state.holds_nodes),
+            preempted=self.store.preemption_counts(fresh.snapshot.holders),
             under_way=under_way_by(self.store.open_evictions()),
             history=HistoryKeeper(self.store).history(self.config),
         )

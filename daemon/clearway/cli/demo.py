@@ -261,6 +261,7 @@ class Story:
             PreemptionState.VACATING: "leaves its nodes",
             PreemptionState.SUSPENDED: "is suspended in memory",
             PreemptionState.QUEUED: "waits in the queue",
+            PreemptionState.HELD: "is held in the queue",
             PreemptionState.RETURNED: "runs again",
             PreemptionState.ENDED: "has ended",
             PreemptionState.SPARED: "is spared after all",

@@ -18,6 +18,7 @@ from clearway.model.errors import ClearwayError
 from clearway.model.operations import STATE_GROUPS, EvictionState
 from clearway.model.plan import Choice
 from clearway.model.requests import RequestKind
+from clearway.preemption.approval import ApprovalRequest
 from clearway.slurm.parse.hostlist import compress, expand, short
 
 evictions_app = options.CommandGroup("Planned, active and past evictions; approve and cancel them.")
@@ -81,6 +82,9 @@ def approve(
         int | None, typer.Argument(max=options.LARGEST_ID, help="Number of the eviction, else --job.")
     ] = None,
     job: Annotated[str | None, typer.Option(help="The eviction that waits for approval for this urgent job.")] = None,
+    revision: Annotated[
+        int | None, typer.Option(min=0, help="Of the plan that was read: one that was changed since is not approved.")
+    ] = None,
     *,
     site: options.Site,
 ) -> None:
@@ -94,7 +98,8 @@ def approve(
             if eviction_id is None:
                 hint = "(clearway evictions list --state planned)"
                 raise ClearwayError(f"no eviction for the job {job!r} waits for approval {hint}")
-    options.ask(RequestKind.APPROVE, site, eviction_id)
+    document = "" if revision is None else ApprovalRequest(revision=revision).model_dump_json()
+    options.ask(RequestKind.APPROVE, site, eviction_id, document=document)
     _follow(eviction_id, site)
 
 
@@ -185,6 +190,10 @@ def _told(e: s.EvictionView, why: Sequence[s.VerdictView], steps: Sequence[s.Ste
     yield f"{plan.nodes_needed} nodes{where} by {render.when(plan.deadline)}; {planned}"
     if plan.together:
         yield f"Planned together with the job(s) {', '.join(plan.together)}, and approved with them."
+    if e.state is _WAITING:
+        lost, more = render.node_hours(e.predicted_lost_work_node_s), e.unsaved_nodes
+        yield f"It would lose {lost} node-hours, and {more} more with each hour until it is approved."
+        yield f"To approve it as shown here: clearway evictions approve {e.eviction_id} --revision {e.revision}"
     columns: render.Columns = {
         "job": lambda p: p.display_id,
         "user": lambda p: p.user,

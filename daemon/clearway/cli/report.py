@@ -5,6 +5,9 @@ which the same happens have one row. The templates in ``templates/`` extend ``ba
 escaped.
 """
 
+import errno
+import os
+import secrets
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import zip_longest
@@ -54,10 +57,31 @@ def report(
         print(text, end="" if text.endswith("\n") else "\n")
         return
     try:
-        file.write_text(text, encoding="utf-8")
+        _write_closed(file, text)
     except OSError as error:
         options.complain(f"{file}: cannot be written: {error.strerror}")
         raise typer.Exit(options.FAILED) from None
+
+
+def _write_closed(file: Path, text: str) -> None:
+    """It names users: closed to others (0640, or less by the umask), whatever stood there before. No link is followed:
+    who may write to the folder would choose the file.
+    """
+    if file.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link; name the file itself")
+    if file.exists() and not file.is_file():
+        with file.open("w", encoding="utf-8") as out:  # a pipe or a device
+            out.write(text)
+        return
+    made = file.with_name(f".{file.name[:200]}.{secrets.token_hex(8)}")
+    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            out.write(text)
+        made.replace(file)
+    except BaseException:
+        made.unlink(missing_ok=True)
+        raise
 
 
 def lines(found: ReportView) -> list[str]:

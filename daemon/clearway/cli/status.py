@@ -104,6 +104,8 @@ def _headline(found: StatusView, now: datetime) -> Text:
 def _holds(found: StatusView) -> Iterator[tuple[str, str]]:
     if found.only_observes:
         yield "bold yellow", f"It only observes, whatever its mode: {found.only_observes}."
+    if found.refused_rules:
+        yield "bold red", f"Not every rule holds: {found.refused_rules}."
     if found.halted:
         yield "bold red", f"No command is given to Slurm: {found.halted}."
     if found.stopped:

@@ -94,6 +94,11 @@ class AccessConfig(Section):
         'connections on which that header counts: an address that the proxy alone has, or "unix:USER" for processes of '
         "that user on api.socket",
     )
+    monitors: Names = key(
+        (),
+        "who reads /metrics in a place of its own, which no other caller takes: an address that the monitor alone has, "
+        'the name of its token, or "unix:USER" for processes of that user on api.socket',
+    )
     jwks_file: Path | None = key(
         None, "JWKS file with the public keys of the site's identity provider, whose tokens are good too. None: no such"
     )
@@ -107,6 +112,9 @@ class AccessConfig(Section):
         for peer in self.proxy_peers:
             if not peer.startswith("unix:") and _address(peer).is_loopback:
                 raise ValueError(f"proxy_peers: every user of this machine has the address {peer}; use api.socket")
+        for monitor in self.monitors:
+            if _is_loopback(monitor):
+                raise ValueError(f"monitors: every user of this machine has the address {monitor}; name a token")
         return self
 
 
@@ -115,6 +123,13 @@ def _address(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
         return ipaddress.ip_address(peer)
     except ValueError:
         raise ValueError(f'proxy_peers: {peer!r} is neither an address nor "unix:USER"') from None
+
+
+def _is_loopback(monitor: str) -> bool:
+    try:
+        return monitor == "localhost" or ipaddress.ip_address(monitor).is_loopback
+    except ValueError:  # a name
+        return False
 
 
 def _most(what: str, whose: str, default: int | None = None) -> Any:

@@ -69,7 +69,7 @@ class StoreConfig(Section):
 
 
 class PreemptorRule(Section):
-    """Which pending jobs are preemptors. All given conditions must hold; one of the first four must be given."""
+    """Which pending jobs are preemptors. All given conditions must hold; a rule needs one of the first four."""
 
     name: str = key("", "name of this rule in plans and logs")
     partition: Names = key((), "partitions")
@@ -78,6 +78,11 @@ class PreemptorRule(Section):
     user: Names = key((), "user names")
     job_name: Names = key((), "job names; * and ? are wildcards")
     comment: bool = key(False, "the job's Comment must hold clearway:max_delay=...")
+    anybody: bool = key(
+        False,
+        "whether this rule also holds where Slurm does not check what it rests on, so that every user can make any job "
+        "urgent by it; also where job_submit.lua checks it",
+    )
     max_delay: Duration = key(600.0, "how long such a job may wait; the job's own clearway:max_delay=... is preferred")
     max_late: Duration = key(
         0.0,
@@ -92,10 +97,10 @@ class PreemptorRule(Section):
 
     @model_validator(mode="after")
     def _has_a_condition_of_slurms(self) -> Self:
-        if not (self.partition or self.qos or self.account or self.user):
+        if not (self.partition or self.qos or self.account or self.user or self.anybody):
             raise ValueError(
                 "give partition, qos, account or user, whose use Slurm controls: by job_name and comment alone every "
-                "user could make any job a preemptor"
+                "user could make any job a preemptor (anybody = true says that this is wanted)"
             )
         return self
 
@@ -114,7 +119,7 @@ class CandidatesConfig(Section):
     spare_before_end: Duration = key(0.0, "jobs whose time limit ends within this are never preempted; 0: no such rule")
     max_preemptions: int = key(3, "maximum number of preemptions of one job; 0: no job is preempted", ge=0)
     allow_kill: bool = key(True, "whether jobs may be requeued without a checkpoint, which loses work")
-    allow_cancel: bool = key(False, "whether jobs that cannot be requeued may be cancelled for good")
+    allow_cancel: bool = key(False, "whether jobs that cannot be requeued, or would not return, may be lost for good")
     allow_suspend: bool = key(
         False, "whether jobs may be suspended, on nodes with enough memory for the urgent job as well"
     )

@@ -147,7 +147,7 @@ class TextsConfig(Section):
     comment: CommentText = key("{what} {cause} at {at}; {saved}; {next}", "in the job's Comment; short")
     approval: OperatorText = key(
         "Operation {eviction_id} waits for approval until {deadline}: {why}. {jobs} job(s) would leave, and "
-        "{lost_node_h} node-hours would be lost. clearway approve {eviction_id}",
+        "{lost_node_h} node-hours would be lost. {what} clearway evictions approve {eviction_id}",
         "a plan waits for approval",
     )
     loop: OperatorText = key("Plans wait for approval until {until}: {why}. clearway resume", "a loop was found")

@@ -20,10 +20,12 @@ from clearway.config import plugins
 from clearway.config.configuration import Config
 from clearway.execution.restraints import BREAKER
 from clearway.model.errors import ClearwayError, StoreError
-from clearway.model.records import PAUSED
+from clearway.model.records import CLUSTER, PAUSED
+from clearway.model.site import ClusterIdentity
 from clearway.promise.calendar_controller import CALENDAR, CalendarMemory
 from clearway.slurm.site_facts import Site, SiteFacts
 from clearway.store import lease_rows, migrate, request_rows
+from clearway.store.cluster import identity_of
 from clearway.store.database import open_database
 
 
@@ -80,6 +82,7 @@ class DatabaseFacts:
     halted_by: str = ""  # as requests say; empty: nobody, or the tables are not this version's
     paused: bool = False
     stopped: str = ""  # why no job is made to leave any more; empty: jobs may be, or as above
+    cluster: ClusterIdentity | None = None  # that it belongs to; None: to none yet, or as above
     calendar: CalendarMemory | None = None  # None: no calendar has been followed, or as above
 
 
@@ -103,6 +106,7 @@ def _database_facts(connection: Connection, dialect: str) -> DatabaseFacts:
         halted_by=request_rows.halted_by(connection),
         paused=bool(request_rows.kept_value(connection, PAUSED)),
         stopped=(request_rows.kept_value(connection, BREAKER) or {}).get("stopped", ""),
+        cluster=identity_of(request_rows.kept_value(connection, CLUSTER)),
         calendar=CalendarMemory.of(request_rows.kept_value(connection, CALENDAR)),
     )
 

@@ -22,6 +22,7 @@ from clearway.promise.calendar_controller import CalendarFile, read_file
 from clearway.service.leadership import APART_S
 from clearway.service.listening import listen
 from clearway.store import migrate
+from clearway.store.cluster import stranger
 
 LEAST_FREE_MIB = 1_024  # below it a database of a year's evictions may not fit
 _SOON = timedelta(days=7)
@@ -54,6 +55,15 @@ def database(case: Case) -> Result | None:
             "clearway backup FILE first",
         )
     return ok(f"{facts.kind}, schema {facts.revision}")
+
+
+def cluster(case: Case) -> Result | None:
+    """Whether the database is this cluster's. None where it belongs to none yet."""
+    owner = case.database.cluster if case.database else None
+    if owner is None:
+        return None
+    why, _, remedy = stranger(owner, case.site.cluster).rpartition(": ")
+    return fault(why, remedy) if why else ok(f"it belongs to {owner}")
 
 
 def database_clock(case: Case) -> Result | None:

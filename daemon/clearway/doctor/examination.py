@@ -8,6 +8,7 @@ functions that the other checks call as well.
 import os
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,10 +19,12 @@ from clearway.config import plugins
 from clearway.config.configuration import Config
 from clearway.config.trusted_files import read_trusted
 from clearway.doctor import daemon_checks, slurm_checks
-from clearway.doctor.case import Case, Finding, Result, State
-from clearway.model.errors import ClearwayError, ConfigError
+from clearway.doctor.case import Asked, Case, Finding, Result, State, sqlite_file
+from clearway.eligibility.urgent import refusals
+from clearway.model.errors import ClearwayError, ConfigError, SlurmError, StoreError
 from clearway.notify.sending import open_senders
 from clearway.service.listening import check_certificate
+from clearway.store.cluster import stranger
 from clearway.store.database import open_database
 
 
@@ -129,6 +132,7 @@ ON_SITE: dict[str, dict[str, Callable[[Case], Result | Iterator[Result] | None]]
         "slurmdbd": slurm_checks.slurmdbd,
         "nodes": slurm_checks.nodes,
         "names": slurm_checks.names,
+        "rules": slurm_checks.rules,
         "KillWait": slurm_checks.kill_wait,
         "requeue": slurm_checks.requeue,
         "preemption": slurm_checks.own_preemption,
@@ -136,6 +140,7 @@ ON_SITE: dict[str, dict[str, Callable[[Case], Result | Iterator[Result] | None]]
     },
     "Daemon": {
         "database": daemon_checks.database,
+        "its cluster": daemon_checks.cluster,
         "its clock": daemon_checks.database_clock,
         "its disk": daemon_checks.database_disk,
         "port": daemon_checks.port,
@@ -157,6 +162,23 @@ ON_SITE: dict[str, dict[str, Callable[[Case], Result | Iterator[Result] | None]]
 def faults(config: Config) -> tuple[str, ...]:
     """What the daemon would refuse in its files: one line for each, with its key; empty where it can start."""
     return tuple(each.what for each in _of_files(config))
+
+
+def refused_on_site(config: Config) -> Iterator[str]:
+    """What Slurm knows to be wrong: rules that rest on what it does not check, the database of another cluster.
+
+    Nothing where it does not answer: configurations are made on machines without Slurm as well.
+    """
+    case = Case(config, Asked(), "")
+    try:
+        cluster, vouched = case.slurm.identity_and_vouched()
+    except SlurmError:
+        return
+    yield from (f"preemptors: {why}" for why in refusals(config.preemptors, vouched).values())
+    if sqlite_file(config) is not None:
+        with suppress(StoreError):
+            if case.database is not None and (why := stranger(case.database.cluster, cluster)):
+                yield f"store.url: {why}"
 
 
 def examine(case: Case) -> Iterator[Finding]:

@@ -37,7 +37,7 @@ def _head(site: SiteFacts, state: str) -> str:
     halt = f'halt_file = "{state}/halt"\n' if state != _STATE else ""
     sizes = Counter((node.cpus, node.memory_mib, node.gpus) for node in site.nodes)
     nodes = [
-        f"{count:,} x {cpus} CPUs, {memory / 1_024:,.0f} GiB{''.join(f', {n} GPU {t}'.rstrip() for t, n in gpus)}"
+        f"{count:,} x {cpus} CPUs, {memory / 1_024:,.0f} GiB{''.join(f', {n} {_called(t)}' for t, n in gpus)}"
         for (cpus, memory, gpus), count in sizes.most_common(5)
     ]
     accounting = "with" if site.accounting else "without"
@@ -53,6 +53,11 @@ mode = "observe"
 {halt}"""
 
 
+def _called(gres: str) -> str:
+    """By the name of ``Node.gpus``: only GPUs have no colon in it."""
+    return gres.rstrip(":") if ":" in gres else f"GPU {gres}".rstrip()
+
+
 def _rule(site: SiteFacts, urgent: str) -> str:
     kind, name = _chosen(site, urgent)
     why = "its name says so" if not urgent else "as asked for"
@@ -65,8 +70,14 @@ def _rule(site: SiteFacts, urgent: str) -> str:
 #partition = ["..."]   # one of: {known}
 #max_delay = "10m"
 """
+    checked = vouched_for(site, kind, name)
+    warning = (
+        ""
+        if checked
+        else "# Slurm does not check here who may use it, so by this rule no job is urgent: see clearway doctor.\n"
+    )
     return f"""\
-# Jobs of this {"QoS" if kind == "qos" else kind} are urgent ({why}), and wait for max_delay at most.
+{warning}# Jobs of this {"QoS" if kind == "qos" else kind} are urgent ({why}), and wait for max_delay at most.
 [[preemptors]]
 name = "urgent"
 {kind} = ["{name}"]
@@ -79,14 +90,20 @@ def _chosen(site: SiteFacts, urgent: str) -> tuple[str, str]:
     named = [("partition", each.name) for each in site.partitions] + [("qos", name) for name in site.qos or ()]
     if urgent:
         return ("partition" if ("partition", urgent) in named else "qos"), urgent
+    named = [each for each in named if vouched_for(site, *each)]
     found = [each for each in named if _URGENT.search(each[1])][:1] or _in_top_tier(site)
     return found[0] if found and _NAME.fullmatch(found[0][1]) else ("", "")
+
+
+def vouched_for(site: SiteFacts, kind: str, name: str) -> bool:
+    return site.vouched.qos if kind == "qos" else name not in site.vouched.partitions
 
 
 def _in_top_tier(site: SiteFacts) -> list[tuple[str, str]]:
     """The one partition that has it, where there are several tiers."""
     tiers = sorted({each.tier for each in site.partitions})
     top = [("partition", each.name) for each in site.partitions if each.tier == tiers[-1]]
+    top = [each for each in top if vouched_for(site, *each)]
     return top if len(tiers) > 1 and len(top) == 1 else []
 
 

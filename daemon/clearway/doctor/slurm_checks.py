@@ -14,6 +14,7 @@ from pathlib import Path
 from clearway import bootstrap
 from clearway.config.configuration import Config
 from clearway.doctor.case import Case, Result, advice, clocks, fault, ok, untried
+from clearway.eligibility.urgent import name_of, refusals
 from clearway.model.clock import SystemClock
 from clearway.model.durations import format_duration
 from clearway.model.errors import ConfigError, SlurmError
@@ -120,6 +121,29 @@ def names(case: Case) -> Iterator[Result]:
         if not each.up and each.name in urgent:
             remedy = f"scontrol update Partition={each.name} State=UP"
             yield advice(f"partition {each.name} is for urgent jobs and is not UP", remedy)
+
+
+def rules(case: Case) -> Iterator[Result]:
+    """Whether Slurm checks what rules, protections and budgets rest on: else it is the job's own word."""
+    config, vouched = case.config, case.site.vouched
+    refused = refusals(config.preemptors, vouched)
+    yield from (fault(why, "docs/howto/urgent-jobs.md, who may ask") for why in refused.values())
+    names = [name_of(rule, place) for place, rule in enumerate(config.preemptors) if rule.anybody]
+    for name in names:
+        yield advice(f"rule {name}: every user may make jobs urgent by it", "that is what anybody = true says")
+    own_word = [("account", "candidates.protected_accounts", config.candidates.protected_accounts)]
+    own_word *= not vouched.accounts
+    own_word += [("QoS", "candidates.protected_qos", config.candidates.protected_qos)] * (not vouched.qos)
+    for kind, key, given in own_word:
+        if given:
+            what = f"{key}: Slurm takes any {kind} here, so every user can protect jobs by it"
+            yield advice(what, "AccountingStorageEnforce=associations,qos, or protected_users, protected_partitions")
+    limits = [key for key in type(config.budget).model_fields if key.startswith("account_")]
+    if not vouched.accounts and any(getattr(config.budget, key) is not None for key in limits):
+        what = "budget.account_*: Slurm takes any account here, so all that a user has taken counts for each"
+        yield advice(what, "AccountingStorageEnforce=associations, or limits by user")
+    if config.preemptors and not refused and not names:
+        yield ok("Slurm checks what every rule rests on")
 
 
 def kill_wait(case: Case) -> Result:

@@ -104,6 +104,7 @@ def plan_drain(order: DrainOrder, context: PlanningContext, planner: Planner) ->
         free_nodes=tuple(name for name in order.nodes if name not in snapshot.jobs_on),
         leaving=tuple(snapshot.job_by_id[planned.job_id] for planned in point.actions),
         verdicts=tuple(sorted([*left_alone, *verdicts], key=lambda verdict: verdict.job_id)),
+        frees_in_s=allowance_s,
     )
 
 
@@ -134,7 +135,7 @@ def _leaving(order: DrainOrder, jobs: Sequence[Job], limit_s: float | None, cont
     purpose, under_way = Purpose.FORCED_DRAIN if order.force else Purpose.DRAIN, context.under_way
     exempt = {job.job_id: exemption(job, purpose, context, nodes=order.nodes) for job in jobs}
     ways = {job.job_id: _ways(order, job, context) for job in jobs if exempt[job.job_id] is None}
-    saving_s = sum(max((option.checkpoint_s for option in each), default=0.0) for each in ways.values())
+    saving_s = sum(max((option.takes_s for option in each), default=0.0) for each in ways.values())
     for job in jobs:
         # What ends while the others are saved need not be saved; what cannot be saved may still end in time. Without
         # a deadline there is time for all checkpoints.
@@ -166,14 +167,14 @@ def _solve(problem: EvictionProblem, planner: Planner) -> tuple[EvictionProblem,
 
 def _problem(order: DrainOrder, leaving: _Leaving, limit_s: float | None, context: PlanningContext) -> EvictionProblem:
     """All nodes that these jobs hold are asked for, as though jobs that are left alone were not there."""
-    seen_at, config = context.snapshot.taken_at, context.config
+    config = context.config
     candidates = tuple(
         Candidate(
             job_id=job.job_id,
             nodes=len(names),
             options=tuple(leaving.ways[job.job_id]),
             node_names=names,
-            ran_s=max(0.0, (seen_at - (job.start_time or seen_at)).total_seconds()),
+            ran_s=job.ran_s(context.snapshot.taken_at),
             job_nodes=len(job.nodes),
         )
         for job in leaving.jobs
@@ -258,7 +259,8 @@ class DrainLifecycle(NodesLifecycle[Drain]):
         killed = {p.job_id for p in open_ones if p.action is Action.KILL}
         asked = {p.job_id for p in open_ones if p.asked_at is not None}
         under_way = replace(under_way, avoid=frozenset(killed) | (under_way.avoid & asked))
-        context = self.basis.context(cycle, under_way, counts=False)
+        # What keeps an urgent job waiting is no matter of a drain.
+        context = replace(self.basis.context(cycle, under_way, counts=False), limits=None, reservations=())
         return plan_drain(e.order, context, self.basis.planner)
 
 

@@ -20,7 +20,7 @@ from clearway.model.cluster import ClusterSnapshot
 from clearway.model.errors import DrainError
 from clearway.model.orders import DrainOrder, Parallel
 from clearway.slurm.parse.fields import FieldError
-from clearway.slurm.parse.hostlist import expand, pieces
+from clearway.slurm.parse.hostlist import TooManyNamesError, expand, pieces
 
 # What Slurm keeps of a Reason as it was given: in one line, without quotes, and without its own [user@time].
 _REASON = re.compile(r'[^"\[\]]{0,120}')
@@ -141,14 +141,30 @@ def in_utc(when: datetime) -> str:
     return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
+_TIMES_NAMED = 2  # a list that names all nodes more often is no list of nodes
+
+
+def _names(piece: str, left: int, most: int, snapshot: ClusterSnapshot) -> tuple[str, ...]:
+    """What it names, where that is no more than the cluster may have: a short text stands for 65,536 names."""
+    try:
+        return expand(piece, limit=left)
+    except TooManyNamesError:
+        total = len(snapshot.nodes)
+        why = f"{piece[:80]!r} names more than the {total} node(s) of this cluster"
+        again = f"it names the {total} node(s) of this cluster again and again"
+        raise DrainError(why if left == most else again) from None
+
+
 def chosen_nodes(text: str, snapshot: ClusterSnapshot) -> tuple[str, ...]:
     """All nodes of ``node[1-3],partition=debug,feature=gpu``, by name. Raises ``DrainError``."""
     names: set[str] = set()
+    left = most = _TIMES_NAMED * len(snapshot.nodes) + 1
     try:
-        for piece in pieces(text.replace(" ", "")):
+        for piece in dict.fromkeys(pieces(text.replace(" ", ""))):
             kind, equals, value = piece.partition("=")
             if not equals:
-                found = set(expand(piece))
+                listed = _names(piece, left, most, snapshot)
+                found, left = set(listed), left - len(listed)
                 if unknown := sorted(found - snapshot.node_by_name.keys()):
                     raise DrainError(f"{unknown[0]} is not a node of this cluster")
             elif kind == "partition":

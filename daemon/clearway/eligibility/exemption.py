@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from clearway.config.configuration import CandidatesConfig
 from clearway.eligibility.context import PlanningContext
+from clearway.eligibility.returning import past_deadline, why_no_return
 from clearway.eligibility.urgent import is_eternal, matching_rule
 from clearway.model.claims import of_another_run
 from clearway.model.cluster import Job, JobState
@@ -59,8 +60,8 @@ def exemption(
     ``preemptor`` is the job that it would leave for, ``nodes`` are those that a drain empties. Guards of the codes in
     ``settled`` are not asked.
     """
-    ran_s = (context.now - job.start_time).total_seconds() if job.start_time else 0.0
-    case = _Case(job, context, preemptor, nodes, is_eternal(job, context.config.eternal), ran_s)
+    ran_s = job.ran_s(context.now)
+    case = _Case(job, context, purpose, preemptor, nodes, is_eternal(job, context.config.eternal), ran_s)
     for guard in _GUARDS_FOR[purpose]:
         if guard.code in settled:
             continue
@@ -76,6 +77,7 @@ class _Case:
 
     job: Job
     context: PlanningContext
+    purpose: Purpose
     preemptor: Preemptor | None
     nodes: Collection[str]
     eternal: bool
@@ -117,8 +119,21 @@ def _restarting(case: _Case) -> bool:
 
 
 def _not_requeueable(case: _Case) -> bool:
-    may_cancel = case.rules.allow_cancel and case.rules.allow_kill and not case.eternal
-    return not (case.job.can_be_requeued or may_cancel)
+    return not (case.job.can_be_requeued or _may_be_lost(case))
+
+
+def _may_be_lost(case: _Case) -> bool:
+    """Whether a job may go that does not come back."""
+    forced = case.purpose is Purpose.FORCED_DRAIN
+    return case.rules.allow_cancel and (case.rules.allow_kill or forced) and not case.eternal
+
+
+def _deadline(case: _Case) -> str:
+    return "" if _may_be_lost(case) else past_deadline(case.job, case.context, case.preemptor)
+
+
+def _would_not_return(case: _Case) -> str:
+    return "" if _may_be_lost(case) else why_no_return(case.job, case.context, case.preemptor)
 
 
 def least_runtime_s(job: Job, context: PlanningContext) -> float:
@@ -138,8 +153,8 @@ def _too_young(case: _Case) -> str:
 
 
 def _near_end(case: _Case) -> str:
-    limit_s, spare_s = case.job.time_limit_s, case.rules.spare_before_end
-    ends_soon = limit_s is not None and limit_s - case.ran_s <= spare_s
+    end, spare_s = case.job.ends_by, case.rules.spare_before_end
+    ends_soon = end is not None and (end - case.context.now).total_seconds() <= spare_s
     return f"it ends within {format_duration(spare_s)}" if ends_soon else ""
 
 
@@ -164,6 +179,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard("partition", _UNASKED, lambda it: it.rules.partitions and not (it.eternal or it.is_in(it.rules.partitions))),
     Guard("heterogeneous", _ALWAYS, lambda it: it.job.het_job_id is not None),
     Guard("not_requeueable", _UNASKED, _not_requeueable),
+    Guard("deadline", _ALWAYS, _deadline),
     Guard("too_young", _UNASKED, _too_young),
     Guard("near_end", _UNASKED, _near_end),
     Guard("preempted_before", _UNASKED, lambda it: not it.eternal and it.preemptions >= it.rules.max_preemptions),
@@ -173,6 +189,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard("gres", _RELOCATION, lambda it: it.job.gres),
     Guard("licenses", _RELOCATION, lambda it: it.job.licenses),
     Guard("features", _RELOCATION, lambda it: any(mark in it.job.features for mark in _COMPOSITE)),
+    Guard("would_not_return", _UNASKED, _would_not_return),
 )
 
 # What is said of a job; of one that has no line here, what its guard has found.
@@ -223,6 +240,8 @@ def why_not_now(p: Preemption, seen: Job, cause: Cause, context: PlanningContext
     exempt = exemption(seen, cause.purpose, context, preemptor=cause.preemptor, nodes=cause.nodes, settled=settled)
     if exempt is not None:
         return exempt.reason
+    if seen.nodes != p.job.nodes and cause.purpose in _UNASKED:
+        return "it runs on other nodes than when that was planned"
     return _why_not_this_way(p, seen, cause, context) or _why_not_for(cause.preemptor, context)
 
 

@@ -19,6 +19,7 @@ from dataclasses import astuple, dataclass, replace
 from math import ceil
 from typing import Self
 
+from clearway.eligibility.constraint import alternatives, satisfied
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node, Spread, only_gpus
 from clearway.model.problem import Amounts, NodeResources, gres_kind
@@ -38,6 +39,16 @@ def could_hold(node: Node, job: Job) -> bool:
         return False
     has = amounts_of(node)
     return all(has.gpus_of(gpu_type) >= count for gpu_type, count in job.gpus or ())
+
+
+def suits(node: Node, job: Job, partition: str) -> bool:
+    """Whether a waiting job could run on this node of a partition, were it empty and switched on."""
+    return (
+        partition in node.partitions
+        and node.name not in job.excluded_nodes
+        and any(satisfied(each, frozenset(node.features)) for each in alternatives(job.features) or ())
+        and could_hold(node, job)
+    )
 
 
 def shares_memory(nodes: Iterable[Node]) -> bool:

@@ -1,17 +1,18 @@
 """In which ways a job can leave its nodes, the same for all operations; and what its owner is told of that. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Purpose, exemption
+from clearway.eligibility.returning import past_deadline
 from clearway.eligibility.urgent import is_eternal
 from clearway.estimates.checkpoint_load import shared_bandwidth
 from clearway.estimates.costs import CostBasis, end_ready_s, lost_work_node_s, preemption_options, why_no_checkpoint
 from clearway.estimates.history import run_key
 from clearway.estimates.learning import application, key_of
-from clearway.model.claims import CheckpointHow, Claims, Restart, last_checkpoint, read_claims
+from clearway.model.claims import CheckpointHow, Claims, Restart, last_checkpoint, read_claims, unanswered_s
 from clearway.model.cluster import Job, JobState
 from clearway.model.durations import format_duration
 from clearway.model.plan import node_hours
@@ -35,19 +36,32 @@ def options_for(
         actions=context.actions,
         shared_mib_s=shared_bandwidth(context.config) if shared else None,
         later_s=later_s,
+        kill_later_s=later_s + context.begins_in_s,
     )
-    requeueable = job.can_be_requeued and job.job_id not in context.under_way.avoid
+    requeueable = job.can_be_requeued and job.job_id not in context.under_way.avoid and not past_deadline(job, context)
+    requeueable = requeueable and not end_is_awaited(job, context)
     memory_mib = max(memories_mib, default=0)
     return preemption_options(job, read_claims(job)[0], by, memory_mib, kill=kill, requeueable=requeueable)
 
 
-def may_kill(job: Job, context: PlanningContext, max_loss_s: float | None = None) -> bool:
-    """Whether it may be requeued without a checkpoint: by what is allowed, and where it loses no more than this."""
+def end_is_awaited(job: Job, context: PlanningContext) -> bool:
+    """Whether its user's other jobs would begin where a signal, to which it gives no answer, made it end."""
+    awaited = context.snapshot.awaited
+    named = (job.user, job.job_id) in awaited or (job.user, job.array_job_id) in awaited
+    return named and unanswered_s(job) is not None
+
+
+def may_kill(job: Job, context: PlanningContext, max_loss_s: float | None = None, later_s: float = 0.0) -> bool:
+    """Whether it may be requeued without a checkpoint: by what is allowed, and where it loses no more than this.
+
+    ``later_s``: see ``options_for``.
+    """
     if not context.config.candidates.allow_kill or is_eternal(job, context.config.eternal):
         return False
     if not max_loss_s:
         return max_loss_s is None
-    return lost_work_node_s(job, read_claims(job)[0], context.now) <= max_loss_s * max(1, job.num_nodes)
+    lost_node_s = lost_work_node_s(job, read_claims(job)[0], context.now, later_s + context.begins_in_s)
+    return lost_node_s <= max_loss_s * max(1, job.num_nodes)
 
 
 def expected_end_s(job: Job, context: PlanningContext) -> float | None:
@@ -55,8 +69,7 @@ def expected_end_s(job: Job, context: PlanningContext) -> float | None:
     ends_s = [end_ready_s(job, context.now, 0.0)]
     confidence = context.config.planning.end_confidence
     if confidence is not None and job.start_time is not None:
-        ran_s = max(0.0, (context.now - job.start_time).total_seconds())
-        ends_s.append(context.history.run_times(*run_key(job)).likely_end_s(ran_s, confidence))
+        ends_s.append(context.history.run_times(*run_key(job)).likely_end_s(job.ran_s(context.now), confidence))
     return min((each for each in ends_s if each is not None), default=None)
 
 
@@ -66,6 +79,10 @@ def why_not_saved(job: Job, context: PlanningContext) -> str:
         return "it cannot be requeued"
     if job.job_id in context.under_way.avoid:
         return "it did not save itself when it was asked to"
+    if why := past_deadline(job, context):
+        return why
+    if end_is_awaited(job, context):
+        return "it may end by the signal, and other jobs of its user wait for its end"
     claims, _ = read_claims(job)
     why = why_no_checkpoint(claims, context.actions)
     if why or claims is None or context.history.trusted(*key_of(job, claims), context.now):
@@ -116,7 +133,7 @@ def saving(job: Job, context: PlanningContext) -> Saving:
     if claims is not None and claims.checkpoint is not None:
         way = SavingWay(claims.checkpoint.value)
     ways = options_for(job, context, kill=False, shared=True) if job.state is JobState.RUNNING else ()
-    expected_s = min((option.checkpoint_s for option in ways), default=None)
+    expected_s = min((option.takes_s for option in ways), default=None)
     possible, why_not = bool(ways), ""
     if not ways and job.state is not JobState.RUNNING:
         possible = way in (SavingWay.SIGNAL, SavingWay.INTERVAL) and job.can_be_requeued
@@ -132,7 +149,7 @@ def saving(job: Job, context: PlanningContext) -> Saving:
         app=application(job, claims),
         last_at=None if last == start else last,
         expected_s=expected_s,
-        advice=_advice(job, way, possible=possible, why_not=why_not, expected_s=expected_s, error=error),
+        advice=_advice(job, claims, way, possible=possible, why_not=why_not, expected_s=expected_s, error=error),
         began=_began(job, claims),
     )
 
@@ -154,7 +171,16 @@ def _began(job: Job, claims: Claims | None) -> str:
     return _BEGAN[claims.restart]
 
 
-def _advice(job: Job, way: SavingWay, *, possible: bool, why_not: str, expected_s: float | None, error: str) -> str:
+def _advice(
+    job: Job,
+    claims: Claims | None,
+    way: SavingWay,
+    *,
+    possible: bool,
+    why_not: str,
+    expected_s: float | None,
+    error: str,
+) -> str:
     if error:
         return f"The job's Comment counts as no claim, because it cannot be read ({error}): correct it."
     if not job.can_be_requeued:
@@ -179,6 +205,12 @@ def _advice(job: Job, way: SavingWay, *, possible: bool, why_not: str, expected_
                 "The job saves itself at its own pace and loses what it does after that where there is no time to "
                 "wait: a program that also saves itself on a signal can go on from the moment when it leaves."
             )
+        case _ if claims is not None and claims.unanswered_s is not None:
+            to = "batch shell" if claims.to == "batch" else "steps"
+            return (
+                f"The job's {to} get SIG{claims.signal}, as its --signal says, and it is requeued once it has ended, "
+                f"after {format_duration(claims.unanswered_s)} at the latest; that it saves itself then is up to it."
+            )
         case _:
             within = "" if expected_s is None else f" within {format_duration(expected_s)}"
             return f"The job saves itself{within} when it is asked, to go on from there, where there is time for it."
@@ -200,7 +232,7 @@ def if_urgent(job: Job, context: PlanningContext) -> IfUrgent | None:
         may_leave=bool(ways),
         code=code,
         why=why,
-        ways=ways,
+        ways=tuple(replace(each, checkpoint_s=each.takes_s) for each in ways),  # "time until it is saved"
         lost_work_node_s=lost_node_s,
         sentence=f"It would stay: {why}." if why else _what_would_become(job, ways, waits=waits),
     )
@@ -213,7 +245,7 @@ def _what_would_become(job: Job, ways: tuple[Option, ...], *, waits: bool) -> st
         leaves = "be requeued" if job.can_be_requeued else "be cancelled for good"
         return f"It would {leaves} without a checkpoint and lose {node_hours(ways[0].lost_work_node_s)}."
     after = "once it has next saved itself" if waits else "once it has saved itself"
-    told = f"It would be requeued {after}, within {format_duration(saved.checkpoint_s)}, to go on from there"
+    told = f"It would be requeued {after}, within {format_duration(saved.takes_s)}, to go on from there"
     if killed is None:
         return f"{told}."
     return f"{told}; where there is no time for that, it would lose {node_hours(killed.lost_work_node_s)}."

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from clearway.config.configuration import EternalConfig, PreemptorRule
+from clearway.config.configuration import Config, EternalConfig, PreemptorRule
 from clearway.model.claims import read_claims
 from clearway.model.cluster import Job
+from clearway.model.site import Vouched
 
 
 def matching_rule(job: Job, rules: Sequence[PreemptorRule]) -> PreemptorRule | None:
@@ -37,6 +38,52 @@ def _is_of(rule: PreemptorRule, job: Job) -> bool:
         and (not rule.account or job.account in rule.account)
         and (not rule.user or job.user in rule.user)
     )
+
+
+def refusals(rules: Sequence[PreemptorRule], vouched: Vouched) -> dict[int, str]:
+    """The rules that do not hold on this site, by place: a sentence each, with what to do. No job is urgent by them.
+
+    Whoever may use a partition is Slurm's word, and a user is whom Slurm knows. An account or a QoS that Slurm does not
+    check is the job's own word, also beside a partition: it is there to narrow the rule. A user may narrow it alone.
+    """
+    found = {}
+    for place, rule in enumerate(rules):
+        if rests := "" if rule.user or rule.anybody else _own_word(rule, vouched):
+            enforce = "associations,qos" if "QoS" in rests or "Qos" in rests else "associations"
+            named = f"rule {rule.name}" if rule.name else name_of(rule, place)
+            found[place] = (
+                f"{named} makes no job urgent: Slurm does not check {rests} on this site; set "
+                f"AccountingStorageEnforce={enforce} (with slurmdbd), or name users, or a partition with AllowGroups; "
+                "anybody = true lets every user have it"
+            )
+    return found
+
+
+def _own_word(rule: PreemptorRule, vouched: Vouched) -> str:
+    """What the rule rests on and a job may say as it likes; empty: nothing."""
+    if rule.account and not vouched.accounts:
+        return "the account"
+    if rule.qos and not vouched.qos:
+        return "the QoS"
+    closed = next((name for name in rule.partition if name in vouched.partitions), None)
+    return "" if closed is None else f"{vouched.partitions[closed]} of partition {closed}"
+
+
+def name_of(rule: PreemptorRule, place: int) -> str:
+    return rule.name or f"rule {place + 1}"
+
+
+def in_force(config: Config, vouched: Vouched) -> Config:
+    """The same configuration with those rules alone that hold on this site; none changes its name."""
+    refused = refusals(config.preemptors, vouched)
+    if not refused:
+        return config
+    kept = [
+        rule.model_copy(update={"name": name_of(rule, place)})
+        for place, rule in enumerate(config.preemptors)
+        if place not in refused
+    ]
+    return config.model_copy(update={"preemptors": tuple(kept)})
 
 
 def urgent_partitions(job: Job, rule: PreemptorRule) -> tuple[str, ...]:

@@ -113,7 +113,7 @@ def checkpoint_write_of(
         return None
     own_pace = claims.checkpoint is CheckpointHow.INTERVAL
     file_system_s = next((each.file_system_s for each in e.plan.chosen.actions if each.job_id == p.job_id), None)
-    if own_pace and file_system_s is None:
+    if (own_pace or claims.unanswered_s is not None) and file_system_s is None:
         return None  # when it writes, and for how long, is not known
     return CheckpointWrite(
         job_id=p.job_id,

@@ -8,7 +8,7 @@ waited for as well. What was measured (``clearway.estimates.learning``) comes be
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from clearway.config.configuration import CostsConfig
 from clearway.estimates.learning import History, key_of
@@ -35,9 +35,15 @@ def saved_at(job: Job, claims: Claims | None, now: datetime) -> datetime:
     return last_checkpoint(claims, job.start_time or job.submit_time, now)
 
 
-def lost_work_node_s(job: Job, claims: Claims | None, now: datetime) -> float:
-    """Node-seconds that a kill now would lose; whole milliseconds, so that sums are exact."""
-    return max(1, job.num_nodes) * round(max(0.0, (now - saved_at(job, claims, now)).total_seconds()), 3)
+def unsaved_s(job: Job, saved: datetime, now: datetime) -> float:
+    """Seconds that this run has computed since then. When it stood suspended is not told: before that, if it can be."""
+    before_s = (saved - (job.start_time or saved)).total_seconds()
+    return max(0.0, (now - saved).total_seconds() - max(0.0, job.stood_s - before_s))
+
+
+def lost_work_node_s(job: Job, claims: Claims | None, now: datetime, later_s: float = 0.0) -> float:
+    """Node-seconds that a kill so much later than now would lose; whole milliseconds, so that sums are exact."""
+    return max(1, job.num_nodes) * round(unsaved_s(job, saved_at(job, claims, now), now) + later_s, 3)
 
 
 def model_size_mib(
@@ -62,6 +68,9 @@ def write_time_s(
     without that, the model.
     """
     learned = history.estimate(*key_of(job, claims), job.num_nodes)
+    if claims.unanswered_s is not None:  # nothing is known before that, but what it took earlier
+        own_s = claims.unanswered_s if learned is None or not learned.own else learned.checkpoint_s
+        return min(own_s, claims.unanswered_s)
     told_s = None if claims.took_s is None else claims.took_s + costs.checkpoint_overhead
     if learned is not None and learned.own:
         # Own pace: what was measured is the writing alone, for when the application begins is not known.
@@ -97,10 +106,8 @@ def app_checkpoint_s(
 
 def end_ready_s(job: Job, now: datetime, kill_allowance_s: float) -> float | None:
     """Seconds until the job's own time limit has certainly emptied its nodes; None without a limit."""
-    if job.time_limit_s is None or job.start_time is None:
-        return None
-    end = job.start_time + timedelta(seconds=job.time_limit_s)
-    return max(0.0, (end - now).total_seconds()) + TIME_LIMIT_SLACK_S + kill_allowance_s
+    end = job.ends_by
+    return None if end is None else max(0.0, (end - now).total_seconds()) + TIME_LIMIT_SLACK_S + kill_allowance_s
 
 
 def return_node_s(job: Job, restart_s: float, costs: CostsConfig, history: History) -> int:
@@ -119,6 +126,7 @@ class CostBasis:
     actions: Mapping[str, Action] = field(default_factory=lambda: BY_ITSELF)
     shared_mib_s: float | None = None  # that checkpoints share; None: they are written one after another
     later_s: float = 0.0  # that may pass before the plan begins
+    kill_later_s: float = 0.0  # ... and until a command is given that ends the job
 
 
 def preemption_options(
@@ -137,15 +145,26 @@ def preemption_options(
         # Without a checkpoint in this run it begins as this run did, which is part of what it loses.
         again_s = restart_s if saved_at(job, claims, by.now) > (job.start_time or job.submit_time) else 0.0
         back = return_node_s(job, again_s, by.costs, by.history)
-        options.append(Option(Action.KILL, lost_work_node_s(job, claims, by.now), return_node_s=back))
+        lost_node_s = lost_work_node_s(job, claims, by.now, by.kill_later_s)
+        options.append(Option(Action.KILL, lost_node_s, return_node_s=back))
     seconds = app_checkpoint_s(job, claims, by.now, write_s, by.history, by.later_s)
     if requeueable and action is not None and seconds is not None:
-        share_s = None
+        writes_s, share_s, ready_s = min(write_s, _most_write_s(job, claims, by.costs, node_memory_mib)), None, 0.0
         if by.shared_mib_s is not None:
-            share_s = round(write_s * min(1.0, checkpoint_rate_mib_s(job, claims, by.costs) / by.shared_mib_s), 3)
+            share_s = round(writes_s * min(1.0, checkpoint_rate_mib_s(job, claims, by.costs) / by.shared_mib_s), 3)
+        elif writes_s < seconds and claims is not None and claims.unanswered_s is not None:
+            seconds, ready_s = writes_s, seconds  # the others write meanwhile
         back = return_node_s(job, restart_s, by.costs, by.history)
-        options.append(Option(action, checkpoint_s=round(seconds, 3), return_node_s=back, file_system_s=share_s))
+        options.append(Option(action, 0.0, round(seconds, 3), round(ready_s, 3), back, share_s))
     return tuple(options)
+
+
+def _most_write_s(job: Job, claims: Claims | None, costs: CostsConfig, node_memory_mib: int) -> float:
+    """Of the time until it is saved, how much it can be writing: one that does not answer is given time, not data."""
+    if claims is None or claims.unanswered_s is None:
+        return math.inf
+    size_mib = model_size_mib(job, claims, costs, node_memory_mib) / max(1, job.num_nodes)
+    return checkpoint_time_s(max(1, job.num_nodes), size_mib, costs) + costs.checkpoint_overhead
 
 
 def checkpoint_action(claims: Claims | None, actions: Mapping[str, Action]) -> Action | None:

@@ -17,18 +17,19 @@ cancelled or failed one counts as it lasted), except that its time limit cut it:
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from clearway.config.configuration import Config, CostsConfig
 from clearway.estimates.costs import checkpoint_time_s, lost_work_node_s, model_size_mib
 from clearway.estimates.learning import History, Requeued, application, key_of
-from clearway.model.claims import CLOCK_SKEW, CheckpointHow, Claims, SaveReport, read_claims, save_report
+from clearway.estimates.unanswered import found_out, outcome_unanswered, taken_for_saved
+from clearway.model.claims import CLOCK_SKEW, CheckpointHow, Claims, SaveReport, read_claims, save_report, unanswered_s
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.durations import format_duration
 from clearway.model.events import Emit, ignore
 from clearway.model.operations import Operation, Preemption, PreemptionState
-from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
+from clearway.model.records import CheckpointOutcome, CheckpointRecord, Involvement, RestartRecord
 from clearway.walltime.remaining import Advice, RunTimes, advice
 
 RUNS_A_KEY = 200  # as many as the store reads
@@ -86,6 +87,7 @@ class HistoryStore(Protocol):
     def restart_history(self) -> tuple[RestartRecord, ...]: ...
     def requeued(self) -> tuple[Requeued, ...]: ...
     def runs_of(self, key: RunKey) -> tuple[RunRecord, ...]: ...
+    def involvements(self, job: str, *, seen: Job | None = None, limit: int = 10) -> tuple[Involvement, ...]: ...
 
 
 class HistoryKeeper:
@@ -158,14 +160,26 @@ class HistoryKeeper:
 
     def record_ends(self, snapshot: ClusterSnapshot, preempted: Collection[str]) -> None:
         """Write down how long runs lasted that have ended by themselves since the last snapshot."""
-        self._running, ended = update_runs(self._running, snapshot, preempted)
+        before = self._running
+        self._running, ended = update_runs(before, snapshot, preempted)
         if not ended:
             return
+        for record in ended:
+            self._judge(before[record.job_id, record.started_at].job, record)
         self._store.record_runs(ended)
         for record in ended:
             known = self._ended.get(record.key)
             if known is not None and record not in known[0]:  # a reader may just have read it from the store
                 self._ended[record.key] = _with_times((record, *known[0])[:RUNS_A_KEY])
+
+    def _judge(self, job: Job, run: RunRecord) -> None:
+        """Whether a job that gives no answer had saved itself before this run, which has ended: did it take less?"""
+        if job.restart_count == 0 or run.cut or unanswered_s(job) is None:
+            return
+        others_s = [each.run_s for each in self.runs(run.key) if each.job_id != run.job_id and not each.cut]
+        left = [each.preemption for each in self._store.involvements(job.job_id, seen=job, limit=1)]
+        if wrong := taken_for_saved(job, left, self._store.checkpoint_history(), run.run_s, others_s):
+            self.add_checkpoint(replace(wrong, outcome=CheckpointOutcome.FAILED))
 
     def runs(self, key: RunKey) -> tuple[RunRecord, ...]:
         """The newest runs of a user's application that have ended, newest first."""
@@ -207,17 +221,15 @@ def checkpoint_record(
     when its nodes had to begin to empty.
     """
     asked, waits_on = before.asked_at, after.state is PreemptionState.CHECKPOINTING and after.asked_at is not None
-    if before.state is not PreemptionState.CHECKPOINTING or asked is None or waits_on:
+    waited = before.state is PreemptionState.CHECKPOINTING or found_out(before, after)
+    if not waited or asked is None or waits_on:
         return None
     chosen = save_report(before.job, now, asked)  # as the prediction was made from
     report = save_report(seen, now, asked, before.job) if seen is not None else chosen
     report = report if report.claims is not None else chosen
-    outcome = _outcome(report, after.state, late=now > latest)
-    told = report.claims
+    told, outcome, actual_s = report.claims, *_how_it_went(report, asked, after, late=now > latest)
     if told is None or outcome is None:
         return None
-    saved = outcome is CheckpointOutcome.SAVED
-    actual_s = max(0.0, (told.last - asked).total_seconds()) if saved and told.last is not None else None
     waited_s = (now - asked).total_seconds()
     return CheckpointRecord(
         eviction_id=eviction.eviction_id,
@@ -233,7 +245,7 @@ def checkpoint_record(
         actual_s=actual_s,
         write_s=_write_s(told, outcome, actual_s, waited_s),
         predicted_size_mib=(chosen.claims and model_size_mib(before.job, chosen.claims, costs)) or None,
-        size_mib=told.size_mib if saved else None,
+        size_mib=told.size_mib if outcome is CheckpointOutcome.SAVED else None,
     )
 
 
@@ -285,6 +297,18 @@ def _write_s(told: Claims, outcome: CheckpointOutcome, actual_s: float | None, w
     return waited_s if outcome is CheckpointOutcome.LATE else actual_s
 
 
+def _how_it_went(
+    report: SaveReport, asked: datetime, after: Preemption, *, late: bool
+) -> tuple[CheckpointOutcome | None, float | None]:
+    """The outcome, and seconds from asking to the complete checkpoint."""
+    told, outcome = report.claims, _outcome(report, after.state, late=late)
+    if told is not None and told.unanswered_s is not None:
+        return outcome_unanswered(after, late=late), after.actual_checkpoint_s
+    if told is None or told.last is None or outcome is not CheckpointOutcome.SAVED:
+        return outcome, None
+    return outcome, max(0.0, (told.last - asked).total_seconds())
+
+
 def _outcome(report: SaveReport, after: PreemptionState, *, late: bool) -> CheckpointOutcome | None:
     if report.saved:
         return CheckpointOutcome.SAVED
@@ -301,7 +325,7 @@ def _predicted_s(eviction: Operation, p: Preemption) -> float:
     """As it was estimated; the plan itself has it rounded up to whole steps."""
     for candidate in eviction.plan.problem.candidates:
         if candidate.job_id == p.job_id:
-            return next((each.checkpoint_s for each in candidate.options if each.action is p.action), 0.0)
+            return next((each.takes_s for each in candidate.options if each.action is p.action), 0.0)
     return p.predicted_checkpoint_s
 
 
@@ -362,6 +386,7 @@ def sentence(of: Advice) -> str:
 def _record(seen: ObservedRun, ended_at: datetime) -> RunRecord:
     job = seen.job
     assert job.start_time is not None  # noqa: S101 - only runs with a start are kept
+    ended_at -= timedelta(seconds=job.stood_s)  # what is learned is how long it ran
     lasted_s = (ended_at - job.start_time).total_seconds()
     return RunRecord(
         job_id=job.job_id,

@@ -132,6 +132,11 @@ class CycleContext:
     refused: frozenset[Command] = frozenset()  # commands that have just failed for it as a whole
 
     @property
+    def late_kills(self) -> bool:
+        """Whether a job whose checkpoint is late is requeued without it."""
+        return self.config.execution.late_checkpoint == "kill"
+
+    @property
     def nothing_begun(self) -> str:
         """Why nothing may be begun on request, half a sentence; empty where it may."""
         if self.only_observes:
@@ -202,7 +207,7 @@ class PlanningBasis:
 
     def context(self, cycle: CycleContext, under_way: UnderWay, *, counts: bool = True) -> PlanningContext:
         """``counts``: with those of earlier preemptions, which no guard of a drain asks for."""
-        counted = [job.job_id for job in cycle.snapshot.holders] if counts else []
+        counted = cycle.snapshot.holders if counts else ()
         return PlanningContext(
             snapshot=cycle.snapshot,
             config=self.leave_times.allowed(cycle.config),

@@ -3,7 +3,7 @@ from the lifecycle of the operation's type. ``advance`` goes as far as one snaps
 refuses or does not answer is written down, and the next cycle reads again what comes next.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -14,27 +14,47 @@ from clearway.config.configuration import ExecutionConfig
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import why_not_now
 from clearway.estimates.checkpoint_load import latest_of
-from clearway.execution.commands import HELD, Commander, result_of
+from clearway.execution.commands import HELD, Commander, LookAgain, result_of
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_batch import CheckpointTurns, JobBatch, Pace, TakenStep
-from clearway.execution.job_lifecycle import HARMFUL, Command, S, Step, StepContext, next_step
-from clearway.execution.lifecycle import Lifecycle, Phase, call_off
+from clearway.execution.job_lifecycle import AWAY, HARMFUL, Command, S, Step, StepContext, next_step, unanswered
+from clearway.execution.lifecycle import Lifecycle, Phase, Target, call_off
 from clearway.execution.open_operations import OpenOperations, over_budget
-from clearway.execution.progress import superseded, with_phase, with_plan, with_preemption
+from clearway.execution.progress import moved_ends, superseded, with_answer, with_phase, with_plan, with_preemption
 from clearway.execution.restraints import Gate
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.errors import CycleEndedError, HaltedError, NotAskedError, SlurmError
 from clearway.model.events import CommandGiven, Emit, JobLeft, OperationFinished
-from clearway.model.operations import CHECKPOINTS, Eviction, EvictionState, O, Operation, Preemption, Usage
+from clearway.model.operations import CHECKPOINTS, Eviction, EvictionState, O, Operation, Preemption
 from clearway.model.outcome import Outcome
 from clearway.model.problem import Action
-from clearway.model.records import CheckpointRecord, EndedStep, NewStep, StepLog
+from clearway.model.records import CheckpointRecord, EndedStep, NewStep, StepLog, Usage
 from clearway.store.repository import Store
-
-_LEFT = (S.VACATED, S.QUEUED)
 
 # More rows than any operation has between two snapshots; a table that does not come to rest is a bug, not a loop.
 _MOST_PHASES = 12
+
+
+# What a snapshot knows of a job, and a look at it alone does not tell, or tells otherwise.
+_OF_SNAPSHOTS = (
+    *("num_nodes", "cpus", "memory_mib", "gpus", "even_cpus", "excluded_nodes"),
+    *("array_limit", "pending_tasks", "array_job_id", "array_task_id"),
+)
+
+
+def _with_fresh(snapshot: ClusterSnapshot, seen: Mapping[str, Job], wanted: Sequence[str]) -> ClusterSnapshot:
+    """With these jobs as they are now, and without the wanted ones that are gone; itself where nothing has changed."""
+
+    def completed(job: Job, before: Job | None) -> Job:
+        return job if before is None else replace(job, **{name: getattr(before, name) for name in _OF_SNAPSHOTS})
+
+    before = snapshot.job_by_id
+    fresh = {job_id: completed(job, before.get(job_id)) for job_id, job in seen.items()}
+    other = {job_id for job_id, job in fresh.items() if job != before.get(job_id)} | (set(wanted) - seen.keys())
+    if not other:
+        return snapshot
+    kept = (job for job in snapshot.jobs if job.job_id not in other)
+    return replace(snapshot, jobs=(*kept, *(job for job_id, job in fresh.items() if job_id in other)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +64,14 @@ class _Turn:
     stuck: dict[str, str]  # what makes another plan necessary, by job or node, and why; more is added
     unasked: frozenset[Command]  # that Slurm did not answer just before
     begin: bool  # jobs may be asked to leave
+    # Of jobs on their way out that are in no snapshot any more: what Slurm remembers, and for which it did not answer.
+    ended: Mapping[str, Job]
+    unknown: Container[str]
+
+    def hides(self, job_id: str, snapshot: ClusterSnapshot) -> bool:
+        """Whether it is, or may be, a job that could not be read, or of which Slurm did not answer."""
+        missing = job_id not in snapshot.job_by_id and (snapshot.unreadable or job_id in self.unknown)
+        return missing or job_id in snapshot.unread_jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +114,10 @@ class Executor:
         """Let nodes of a drain take jobs again, whose jobs have left; what Slurm said when it did not."""
         target = self.lifecycles[type(operation)].target(operation, Command.UNDRAIN, snapshot)
         return self.commander.give(operation, Command.UNDRAIN, now, replace(target, nodes=tuple(nodes)))
+
+    def let_out_again(self, e: Eviction, now: datetime) -> SlurmError | None:
+        """Give a job that waits again all its partitions back: Slurm changes none of a job that runs."""
+        return self.commander.give(e, Command.DETACH, now, Target())
 
     def brought_back_since(self, since: datetime) -> frozenset[str]:
         """Nodes that this daemon has let take jobs again, no earlier."""
@@ -154,12 +186,16 @@ class Executor:
         """The operation after its jobs' steps; and what makes another plan necessary now, by job or node, and why."""
         waiting = e.state in (EvictionState.PREEMPTING, EvictionState.STARTING)
         # A lost node makes another plan necessary: until there is one, no job should leave for this one.
-        stuck = self.lifecycles[type(e)].misfits(e, cycle) | self._forbidden(e, cycle) if waiting else {}
+        stuck: dict[str, str] = {}
+        if waiting:
+            moved = moved_ends(e, cycle.snapshot, self.config, cycle.now)
+            stuck = self.lifecycles[type(e)].misfits(e, cycle) | self._forbidden(e, cycle) | moved
         begin = waiting and not cycle.paused and not stuck
-        turn = _Turn(stuck, self._lately(self._unasked_at, e, cycle.now), begin=begin)
+        ended, unknown = self._look_at_gone(e, cycle)
+        turn = _Turn(stuck, self._lately(self._unasked_at, e, cycle.now), begin=begin, ended=ended, unknown=unknown)
         batch = JobBatch(e)
         # What frees nodes comes before what puts jobs back into the queue: a cycle may have no time for both.
-        for index in sorted(range(len(e.preemptions)), key=lambda each: e.preemptions[each].state in _LEFT):
+        for index in sorted(range(len(e.preemptions)), key=lambda each: e.preemptions[each].state in AWAY):
             cycle.alive()
             step = self._next_step(batch, index, turn, cycle)
             if step is not None:
@@ -169,14 +205,18 @@ class Executor:
         e = self.pace.batch(partial(self._carry_out, batch, cycle))
         return e, stuck if waiting and not cycle.paused else {}
 
+    def _look_at_gone(self, e: Operation, cycle: CycleContext) -> tuple[Mapping[str, Job], Container[str]]:
+        """Jobs that were to leave and are gone: Slurm remembers for a while how they have ended, and in which run."""
+        leaving = (p.job_id for p in e.preemptions if p.state is S.VACATING or unanswered(p))
+        gone = [job_id for job_id in leaving if job_id not in cycle.snapshot.job_by_id]
+        return self.commander.look_at(gone) if gone else ({}, ())
+
     def _next_step(self, batch: JobBatch[O], index: int, turn: _Turn, cycle: CycleContext) -> Step | None:
         """None: none now."""
         e, p = batch.operation, batch.operation.preemptions[index]
-        seen = cycle.snapshot.job_by_id.get(p.job_id)
-        if p.state is S.PLANNED and not e.its_turn(p):
+        if (p.state is S.PLANNED and not e.its_turn(p)) or turn.hides(p.job_id, cycle.snapshot):
             return None
-        if p.job_id in cycle.snapshot.unread_jobs or (seen is None and cycle.snapshot.unreadable):
-            return None  # it is, or may be, the very record that could not be read
+        seen = cycle.snapshot.job_by_id.get(p.job_id) or turn.ended.get(p.job_id)
         step = next_step(p, seen, cycle.now, self._context(e, p, cycle))
         if step is None:
             return None
@@ -188,21 +228,22 @@ class Executor:
             return step
         counts = self._counts(e) if p.state is S.PLANNED else {}
         why = self._why_not(e, p, seen, cycle, counts) or self._over_budget(e, p, cycle, batch.usage)
+        why = why or self.lifecycles[type(e)].too_much(e, p, seen, step.command, cycle)
         if not why:
             return step
         turn.stuck[p.job_id] = why
         # Where Slurm did not do it the last time, it need not be done any more.
-        return Step(S.SPARED, note=why) if p.state is S.VACATING else None
+        return Step(S.SPARED, note=why, void=True) if p.state is S.VACATING else None
 
     def _has_its_turn(self, p: Preemption, step: Step, turn: _Turn, cycle: CycleContext) -> bool:
         if step.command is None:
             return step.state is not p.state
-        if p.state.cancellable and not turn.begin:
+        if p.state.cancellable and not turn.begin and step.command is not Command.RUN_AGAIN:
             return False
         return step.command not in turn.unasked and self.pace.open(cycle.now)
 
     def _counts(self, e: Operation) -> Mapping[str, int]:
-        return self.operations.preemption_counts([p.job_id for p in e.preemptions])
+        return self.operations.preemption_counts([p.job for p in e.preemptions])
 
     def _forbidden(self, e: Operation, cycle: CycleContext) -> dict[str, str]:
         """By job_id, why jobs must not leave any more as planned: the configuration or the job was changed since."""
@@ -219,6 +260,8 @@ class Executor:
     def _why_not(self, e: Operation, p: Preemption, seen: Job, cycle: CycleContext, counts: Mapping[str, int]) -> str:
         """Why a job may not be made to leave now; ``counts``: earlier preemptions by job_id, as far as asked for."""
         context = PlanningContext(snapshot=cycle.snapshot, config=cycle.config, now=cycle.now, preempted=counts)
+        if isinstance(e, Eviction):  # a drain does not ask what would keep its jobs waiting
+            context = replace(context, limits=cycle.limits, reservations=cycle.reservations)
         return why_not_now(p, seen, self.lifecycles[type(e)].cause(e), context)
 
     def _over_budget(self, e: Operation, p: Preemption, cycle: CycleContext, unsaved: Callable[[], Usage]) -> str:
@@ -263,13 +306,31 @@ class Executor:
             return e
         intents = [step_id for step_id, step in zip(ids, log.begun, strict=True) if step.kind != "event"]
         try:
-            given = self.pace.asking(len(intents), partial(self.commander.give_jobs, e, batch.commands))
+            again = LookAgain(self.lifecycles[type(e)].looked_at_again(e), partial(self._overtaken, batch, cycle))
+            given = self.pace.asking(len(intents), partial(self.commander.give_jobs, e, batch.commands, again))
         except CycleEndedError as ended:
             cut = tuple(EndedStep(step_id, "error", f"cut short: {ended}") for step_id in intents)
             with suppress(CycleEndedError):  # another daemon leads: what is told of the steps is its business
                 self.operations.save(e, log=StepLog(at=now, ended=cut))
             raise
         return self._note_results(batch, e, intents, given, now)
+
+    def _overtaken(self, batch: JobBatch[O], cycle: CycleContext, seen: Mapping[str, Job]) -> Mapping[str, str]:
+        """By job_id, why jobs of the batch should not leave after all; the command itself minds those that ended."""
+        e, lifecycle = batch.before, self.lifecycles[type(batch.before)]
+        steps = [each for each in batch.commands if each.step.command in HARMFUL]
+        fresh = _with_fresh(cycle.snapshot, seen, lifecycle.looked_at_again(e))
+        if fresh is cycle.snapshot:
+            return {}
+        cycle = replace(cycle, snapshot=fresh)
+        if e.state.before_start and (why := lifecycle.in_vain(e, cycle)):
+            return dict.fromkeys((each.after.job_id for each in steps), why)
+        found = {}
+        for each in steps:
+            now = fresh.job_by_id.get(each.after.job_id)
+            if now is not None and now.state is JobState.RUNNING and now.run == each.after.job.run:
+                found[now.job_id] = self._why_not(e, each.before, now, cycle, {})
+        return {job_id: why for job_id, why in found.items() if why}
 
     def _note_results(
         self, batch: JobBatch[O], e: O, intents: Sequence[int], given: Mapping[str, SlurmError | None], now: datetime
@@ -287,7 +348,8 @@ class Executor:
                 if each.step.command is not None and isinstance(error, NotAskedError):
                     self._unasked_at[e.eviction_id, each.step.command] = now
                 continue
-            e = with_preemption(e, each.index, replace(p, attempted_at=now, attempts=p.attempts + 1))
+            told = with_answer(each.before, p, each.step.command, result)
+            e = with_preemption(e, each.index, replace(told, attempted_at=now, attempts=p.attempts + 1))
             if error is None:
                 done.add(p.job_id)
                 if each.step.command is Command.ASK_CHECKPOINT:
@@ -302,8 +364,9 @@ class Executor:
         return e
 
     def _tell_left(self, taken: TakenStep, e: Operation) -> None:
+        """Once it is known that a job has left, and by Clearway's doing."""
         p = taken.after
-        if p.state is S.VACATING and taken.before.state is not S.VACATING:
+        if taken.before.state is S.VACATING and p.state is not S.VACATING and p.requeued_at is not None:
             self.emit(JobLeft(p, p.job.partitions[0] if p.job.partitions else "", e))
 
     def _plan_anew(self, e: O, stuck: Mapping[str, str], cycle: CycleContext) -> O:

@@ -18,11 +18,11 @@ from clearway.estimates.checkpoint_load import (
 )
 from clearway.estimates.history import checkpoint_record
 from clearway.execution.cycle_context import CycleContext
-from clearway.execution.job_lifecycle import Step
-from clearway.execution.progress import preemption_entered, times, with_preemption
+from clearway.execution.job_lifecycle import REQUEUING, Step
+from clearway.execution.progress import preemption_entered, times, with_intent, with_preemption
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.operations import O, Operation, Preemption, Usage
-from clearway.model.records import CheckpointRecord, NewStep
+from clearway.model.operations import Answer, O, Operation, Preemption
+from clearway.model.records import CheckpointRecord, NewStep, Usage
 
 T = TypeVar("T")
 
@@ -158,6 +158,9 @@ class JobBatch(Generic[O]):
         if step.state is not p.state:
             changes = times(p, step, snapshot, now)
             after = preemption_entered(after, step.state, now, attempted_at=None, attempts=0, **changes)
+        elif step.command in REQUEUING and p.answer is not Answer.TAKEN:
+            after = replace(after, **times(p, step, snapshot, now))  # it has run on since the last attempt
+        after = with_intent(after, step, snapshot.job_by_id.get(p.job_id))
         self.taken.append(TakenStep(index, p, after, step))
         self.operation = with_preemption(self.operation, index, after)
 

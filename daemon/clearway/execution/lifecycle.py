@@ -11,12 +11,11 @@ from typing import Generic, TypeVar
 from clearway.eligibility.exemption import Cause
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Command, S, StepContext, still_first
-from clearway.model.cluster import ClusterSnapshot, Reservation
+from clearway.model.cluster import ClusterSnapshot, Job, Reservation
 from clearway.model.errors import SlurmError
 from clearway.model.operations import EmptiesNodes, Eviction, EvictionState, Operation, Preemption
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import OperationPlan
-from clearway.model.problem import Action
 
 E = EvictionState
 O_contra = TypeVar("O_contra", bound=Operation, contravariant=True)
@@ -60,6 +59,18 @@ class Lifecycle(ABC, Generic[O_contra]):
     @abstractmethod
     def cause(self, e: O_contra) -> Cause:
         """What its jobs leave for: the guards that protect jobs depend on it."""
+
+    def looked_at_again(self, e: O_contra) -> tuple[str, ...]:  # noqa: ARG002
+        """Job ids beside those that leave that are looked at immediately before each harmful command."""
+        return ()
+
+    def in_vain(self, e: O_contra, cycle: CycleContext) -> str:  # noqa: ARG002
+        """By that look: why no job should leave any more, half a sentence; empty where they should."""
+        return ""
+
+    def too_much(self, e: O_contra, p: Preemption, seen: Job, command: Command, cycle: CycleContext) -> str:  # noqa: ARG002
+        """Why this command would cost more than may be; empty where it may be given."""
+        return ""
 
     @abstractmethod
     def misfits(self, e: O_contra, cycle: CycleContext) -> dict[str, str]:
@@ -111,8 +122,8 @@ def close_phase(
 
 
 def _has_to_be_undone(p: Preemption, snapshot: ClusterSnapshot | None) -> bool:
-    """Only the operation that suspended a job will resume it. Of one that is vacating it may not have been seen yet."""
-    if p.state is S.SUSPENDED or (p.action is Action.SUSPEND and p.on_its_way):
+    """Only the operation that suspended a job resumes it; and what became of one that is to leave is not known yet."""
+    if p.state in (S.SUSPENDED, S.VACATING):
         return True
     seen = snapshot.job_by_id.get(p.job_id) if snapshot else None
     return seen is not None and still_first(p, seen)

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
 from clearway.config.access import BudgetConfig
+from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.errors import UnknownEvictionError
 from clearway.model.notice import Notice
-from clearway.model.operations import Drain, Eviction, EvictionState, O, Operation, Promise, Relocation, Usage
+from clearway.model.operations import Drain, Eviction, EvictionState, O, Operation, Promise, Relocation
 from clearway.model.orders import RollingDrain
-from clearway.model.outcome import OutcomeCode
-from clearway.model.records import StepLog, Taking
+from clearway.model.outcome import PLANNED_ANEW
+from clearway.model.records import StepLog, Taking, Usage
 from clearway.store.repository import CycleState, Judgement, Store
 
 _HOUR = timedelta(hours=1)
@@ -42,6 +44,7 @@ class OpenOperations:
         self._usage: tuple[datetime, Usage] | None = None
         self._takings: tuple[datetime, tuple[Taking, ...]] | None = None
         self._counts: dict[str, int] = {}  # as far as they were asked for in this cycle
+        self._id_taken: frozenset[int] = frozenset()  # evictions for a job whose id another one has by now
 
     def refresh(self, now: datetime, *names: str) -> CycleState:
         """Read all of them again, with the small values of these names; a ``StoreError`` leaves the copy as it was."""
@@ -59,16 +62,34 @@ class OpenOperations:
 
     def by_preemptor(self) -> dict[str, Eviction]:
         """The eviction for each waiting job, by the job's id. Of an array those tasks that still wait when others have
-        started are planned for anew, as is a job whose nodes were lost once an operator has looked.
+        started are planned for anew, as is a job whose eviction was called off so that an operator looks.
         """
         gone = (EvictionState.STARTED, EvictionState.RETURNING)
         return {
             each.preemptor.job_id: each
             for each in self._open.values()
             if isinstance(each, Eviction)
-            and each.outcome_code is not OutcomeCode.NODES_LOST
+            and each.outcome_code not in PLANNED_ANEW
+            and each.eviction_id not in self._id_taken
             and (each.preemptor.pending_tasks == 1 or each.state not in gone)
         }
+
+    def without_strangers(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
+        """The snapshot without jobs that have the id of another one which an operation still has to do with.
+
+        That one is gone. A stranger keeps its nodes, and is left alone until no operation looks for its id any more.
+        """
+        self._id_taken, taken = frozenset(), set[str]()
+        for each in self.all():
+            taken.update(p.job_id for p in each.preemptions if not p.state.terminal and _is_gone(p.job, snapshot))
+            if isinstance(each, Eviction) and _is_gone(each.preemptor, snapshot):
+                self._id_taken |= {each.eviction_id}
+                taken.update([each.preemptor.job_id] * (not each.state.undoing))
+        if not taken:
+            return snapshot
+        strangers = [job for job in snapshot.holders if job.job_id in taken]
+        apart = [replace(job, job_id=f"{job.job_id} (another job)", state=JobState.UNKNOWN) for job in strangers]
+        return replace(snapshot, jobs=(*(job for job in snapshot.jobs if job.job_id not in taken), *apart))
 
     def of_request(self, kind: type[Ordered], request_id: int) -> Ordered | None:
         ordered = (each for each in self._open.values() if isinstance(each, kind))
@@ -78,6 +99,12 @@ class OpenOperations:
         """An open one from the copy, an ended one from the store; raises ``UnknownEvictionError``."""
         known = self._open.get(operation_id)
         return self._store.eviction(operation_id) if known is None else known
+
+    def newest_begun(self, preemptor: Job) -> Eviction | None:
+        """The newest eviction for a job of this id that jobs have left for; None: there is none."""
+        number = self._store.newest_begun(preemptor.job_id)
+        found = None if number is None else self.get(number)
+        return found if isinstance(found, Eviction) else None
 
     def find(self, operation_id: int) -> Operation | None:
         try:
@@ -155,12 +182,17 @@ class OpenOperations:
             self._takings = now, self._store.takings(now - _HOUR)
         return self._takings[1]
 
-    def preemption_counts(self, job_ids: Iterable[str]) -> Mapping[str, int]:
+    def preemption_counts(self, jobs: Iterable[Job]) -> Mapping[str, int]:
         """How often each was preempted before this cycle, if at all; each is looked for once a cycle."""
-        asked = set(job_ids)
-        if unknown := asked - self._counts.keys():
-            self._counts |= dict.fromkeys(unknown, 0) | self._store.preemption_counts(unknown)
+        asked = {job.job_id: job for job in jobs}
+        if unknown := asked.keys() - self._counts.keys():
+            found = self._store.preemption_counts([asked[job_id] for job_id in unknown])
+            self._counts |= dict.fromkeys(unknown, 0) | found
         return {job_id: count for job_id in asked if (count := self._counts[job_id])}
+
+
+def _is_gone(job: Job, snapshot: ClusterSnapshot) -> bool:
+    return snapshot.is_another(job.job_id, job.submission)
 
 
 def over_budget(jobs: int, lost_node_s: float, usage: Usage, budget: BudgetConfig) -> str:

@@ -5,25 +5,33 @@ docs/explanation/architecture.md are made from these tables.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from clearway.config.configuration import Mode
-from clearway.execution.job_lifecycle import Command, Step
+from clearway.config.configuration import ExecutionConfig, Mode
+from clearway.eligibility.node_usage import suits
+from clearway.estimates.checkpoint_load import latest_of
+from clearway.estimates.costs import TIME_LIMIT_SLACK_S, unsaved_s
+from clearway.execution.job_lifecycle import REQUEUING, Command, Step, unanswered
 from clearway.execution.lifecycle import Phase, placement_name
-from clearway.model.claims import last_checkpoint, read_claims
-from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
+from clearway.model.claims import has_had_its_time, last_checkpoint, read_claims
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node, first_nice
 from clearway.model.errors import TransitionError
-from clearway.model.operations import CHECKPOINTS, Eviction, O, Operation, OperationKind, Preemption
+from clearway.model.operations import CHECKPOINTS, Answer, Eviction, O, Operation, OperationKind, Preemption
 from clearway.model.operations import EvictionState as E
 from clearway.model.operations import PreemptionState as P
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import OperationPlan
 from clearway.model.problem import Action
 
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
 S = TypeVar("S", bound=StrEnum)
 Table = Mapping[S, Mapping[S, str]]  # from, to, why
+
+# Slurm's own wait after a requeue is two minutes, unless a site has changed that.
+_SLURMS_WAIT = timedelta(minutes=10)
 
 _MISFIT = {E.SUPERSEDED: "does not fit the cluster any more", E.CANCELLED: "cancelled"}
 _OLD = {E.SUPERSEDED: "does not fit the cluster any more, or too old", E.CANCELLED: "cancelled"}
@@ -112,8 +120,9 @@ PREEMPTIONS: Table[P] = {
         P.FAILED: "does not leave",
     },
     P.SUSPENDED: {P.VACATED: "requeued by another hand", P.RETURNED: "resumed", P.ENDED: "over by itself"},
-    P.VACATED: {P.QUEUED: "may start again", P.RETURNED: "runs again", P.ENDED: "over", P.FAILED: "held in the queue"},
-    P.QUEUED: {P.RETURNED: "runs again", P.ENDED: "over", P.FAILED: "held in the queue"},
+    P.VACATED: {P.QUEUED: "may start again", P.RETURNED: "runs again", P.ENDED: "over", P.HELD: "held in the queue"},
+    P.QUEUED: {P.RETURNED: "runs again", P.ENDED: "over", P.HELD: "held in the queue"},
+    P.HELD: {P.VACATED: "released", P.RETURNED: "runs again", P.ENDED: "over"},
     P.SPARED: {P.PLANNED: "planned anew: needed after all"},
 }
 
@@ -147,14 +156,14 @@ FIRST_STATE = {Mode.OBSERVE: E.PROPOSED, Mode.APPROVE: E.AWAITING_APPROVAL, Mode
 def planned_preemptions(plan: OperationPlan, now: datetime) -> tuple[Preemption, ...]:
     """The preemptions of a fresh plan, ends included: they are watched like the others."""
     reasons = {verdict.job_id: verdict.reason for verdict in plan.verdicts}
-    jobs = {job.job_id: job for job in plan.leaving}
+    jobs, losses = {job.job_id: job for job in plan.leaving}, plan.losses
     return tuple(
         Preemption(
             job=jobs[planned.job_id],
             action=planned.action,
             reason=reasons.get(planned.job_id, ""),
-            predicted_lost_node_s=planned.lost_work_node_s,
-            predicted_checkpoint_s=float(planned.checkpoint_s),
+            predicted_lost_node_s=losses[planned.job_id],
+            predicted_checkpoint_s=float(planned.takes_s if planned.action in CHECKPOINTS else planned.checkpoint_s),
             order=order,
             eternal=planned.job_id in plan.eternal,
             state_since=now,
@@ -195,7 +204,7 @@ def with_phase(e: O, phase: Phase, now: datetime, snapshot: ClusterSnapshot | No
     if phase.remark:
         e = replace(e, outcome=f"{e.outcome} {phase.remark}".strip())
     if phase.state in (E.STARTED, E.CANCELLING, E.CANCELLED):
-        spared = tuple(spare(p, now) if in_its_run(p, snapshot) else p for p in e.preemptions)
+        spared = tuple(spare(p, now) if in_its_run(p, snapshot) or unanswered(p) else p for p in e.preemptions)
         e = replace(e, preemptions=spared)
     return replace(
         e,
@@ -214,7 +223,7 @@ def with_plan(e: O, plan: OperationPlan, now: datetime) -> O:
             kept[p.job_id] = p
         elif old.state is P.SPARED or (old.action is not p.action and old.state.cancellable):
             _check(f"job {p.job_id}", PREEMPTIONS, old.state, p.state)
-            kept[p.job_id] = p
+            kept[p.job_id] = replace(p, asked_at=old.asked_at) if unanswered(old) else p
     wanted = {planned.job_id for planned in plan.chosen.actions}
     preemptions = tuple(p if p.job_id in wanted else spare(p, now, "another plan was made") for p in kept.values())
     if e.state is not E.PREEMPTING:
@@ -222,24 +231,20 @@ def with_plan(e: O, plan: OperationPlan, now: datetime) -> O:
     return replace(e, plan=plan, preemptions=preemptions, revision=e.revision + 1)
 
 
-def times(p: Preemption, step: Step, snapshot: ClusterSnapshot, now: datetime) -> dict[str, object]:
+def times(p: Preemption, step: Step, snapshot: ClusterSnapshot, now: datetime) -> dict[str, Any]:
     state = step.state
+    if step.void:
+        return times(p, replace(step, void=False), snapshot, now) | {"requeued_at": None, "actual_lost_node_s": None}
     if state is P.CHECKPOINTING:
         return {"asked_at": now}
     if state is P.VACATING:
-        changes: dict[str, object] = {"requeued_at": now, "actual_lost_node_s": 0.0}
-        if p.action is Action.SUSPEND:
-            return changes
-        if p.action in CHECKPOINTS and step.command is None and p.asked_at is not None:
-            # It requeued itself after it was asked: that is its word that it has saved itself.
-            return changes | {"checkpointed_at": now, "actual_checkpoint_s": (now - p.asked_at).total_seconds()}
-        claims, _ = read_claims(snapshot.job_by_id.get(p.job_id, p.job), p.job)
-        saved = last_checkpoint(claims, p.job.start_time or p.job.submit_time, now)
-        changes["actual_lost_node_s"] = max(0.0, (now - saved).total_seconds()) * max(1, p.job.num_nodes)
-        if p.asked_at is not None and saved >= p.asked_at.replace(microsecond=0):
-            changes |= {"checkpointed_at": saved, "actual_checkpoint_s": max(0.0, (saved - p.asked_at).total_seconds())}
-        return changes
-    if state in (P.VACATED, P.SUSPENDED):
+        return _leaving(p, step, snapshot, now)
+    if state is P.VACATED:
+        itself = p.state is P.VACATING and unanswered(p) and not p.attempts  # ... has requeued itself
+        left = _leaving(p, step, snapshot, now) if itself else {}
+        waits_until = p.waits_until or _waits_until(p, snapshot, now)
+        return left | {"vacated_at": p.vacated_at or now, "waits_until": waits_until}
+    if state is P.SUSPENDED:
         return {"vacated_at": now}
     if state is P.RETURNED:
         return {"vacated_at": p.vacated_at or now, "returned_at": now}
@@ -248,9 +253,60 @@ def times(p: Preemption, step: Step, snapshot: ClusterSnapshot, now: datetime) -
     return {}
 
 
+def _leaving(p: Preemption, step: Step, snapshot: ClusterSnapshot, now: datetime) -> dict[str, Any]:
+    changes: dict[str, Any] = {"requeued_at": now, "actual_lost_node_s": 0.0}
+    if p.action is Action.SUSPEND:
+        return changes
+    if p.action in CHECKPOINTS and step.command is None and p.asked_at is not None:
+        # It requeued itself after it was asked: that is its word that it has saved itself.
+        return changes | {"checkpointed_at": now, "actual_checkpoint_s": (now - p.asked_at).total_seconds()}
+    over = has_had_its_time(p.job, p.asked_at, now)
+    if p.asked_at is not None and (over or step.command is Command.RUN_AGAIN):
+        took_s = (now - p.asked_at).total_seconds()
+        repeats_s = took_s if step.command is Command.REQUEUE else 0.0  # what it has done since it was asked
+        lost_node_s = repeats_s * max(1, p.job.num_nodes)
+        return changes | {"checkpointed_at": now, "actual_checkpoint_s": took_s, "actual_lost_node_s": lost_node_s}
+    seen = snapshot.job_by_id.get(p.job_id, p.job)
+    claims, _ = read_claims(seen, p.job)
+    saved = last_checkpoint(claims, p.job.start_time or p.job.submit_time, now)
+    changes["actual_lost_node_s"] = unsaved_s(seen, saved, now) * max(1, p.job.num_nodes)
+    if p.asked_at is not None and saved >= p.asked_at.replace(microsecond=0):
+        changes |= {"checkpointed_at": saved, "actual_checkpoint_s": max(0.0, (saved - p.asked_at).total_seconds())}
+    return changes
+
+
+def _waits_until(p: Preemption, snapshot: ClusterSnapshot, now: datetime) -> datetime | None:
+    """When Slurm lets a job start that was just requeued; one that waits for long was told so by its owner."""
+    seen = snapshot.job_by_id.get(p.job_id)
+    until = None if seen is None else seen.eligible_time
+    return until if until is not None and until - now < _SLURMS_WAIT else None
+
+
+def with_intent(p: Preemption, step: Step, seen: Job | None) -> Preemption:
+    """What has to be known of a command before it is given: until Slurm answers it may have been carried out."""
+    if step.command in REQUEUING and p.answer is not Answer.TAKEN:
+        return replace(p, answer=Answer.OPEN)
+    if step.command is Command.FIRST_IN_QUEUE and seen is not None:
+        return replace(p, nice_before=seen.nice, nice_given=first_nice(seen))
+    return p
+
+
+def with_answer(before: Preemption, p: Preemption, command: Command | None, result: str) -> Preemption:
+    """After Slurm's answer. A refusal tells only of its own command, not of one before whose answer was lost."""
+    if command not in REQUEUING:
+        return p
+    if result == "ok":
+        return replace(p, answer=Answer.TAKEN)
+    unasked = before.answer in (None, Answer.REFUSED)
+    return replace(p, answer=Answer.REFUSED) if result == "refused" and unasked else p
+
+
 def spare(p: Preemption, now: datetime, why: str = "no longer needed") -> Preemption:
     if not p.state.cancellable:
         return p
+    if unanswered(p):  # it may end at any moment: it leaves all the same, to run again
+        note = "it was asked to save itself and may end by that, so it is run again"
+        return preemption_entered(p, P.VACATING, now, attempted_at=None, attempts=0, requeued_at=now, note=note)
     return preemption_entered(p, P.SPARED, now, note=why)
 
 
@@ -275,13 +331,57 @@ def lost_nodes(e: Eviction, snapshot: ClusterSnapshot, others: Iterable[Operatio
     expected = {*leaving, *e.plan.staying, e.preemptor.job_id}
     lost: dict[str, str] = {}
     for name in e.plan.placement_nodes:
-        node = snapshot.node_by_name.get(name)
-        if node is None or not (node.available or _boots(node, e, snapshot.taken_at)):
-            lost[name] = "the node is not available any more"
+        if why := _why_lost(snapshot.node_by_name.get(name), e, snapshot):
+            lost[name] = why
         foreign = (job for job in snapshot.jobs_on.get(name, ()) if job.job_id not in expected)
         lost |= {job.job_id: f"it holds node {name}" for job in foreign if _stays_on(job, e)}
     promised = frozenset[str]().union(*(other.promised_jobs for other in others)) if lost else frozenset[str]()
     return {what: why for what, why in lost.items() if what not in promised}
+
+
+def _why_lost(node: Node | None, e: Eviction, snapshot: ClusterSnapshot) -> str:
+    if node is None or not (node.available or _boots(node, e, snapshot.taken_at)):
+        return "the node is not available any more"
+    job, partition = snapshot.job_by_id.get(e.preemptor.job_id, e.preemptor), e.plan.partition
+    unsuited = partition and not suits(node, job, partition)
+    return f"the node does not suit it any more in partition {partition}" if unsuited else ""
+
+
+def moved_ends(e: Operation, snapshot: ClusterSnapshot, execution: ExecutionConfig, now: datetime) -> dict[str, str]:
+    """Jobs that were to end by themselves and will not do so when it was counted on, and why.
+
+    Their limits were extended, they stood suspended, Slurm lets them run on, or they take longer than jobs like them.
+    """
+    at_plan = {job.job_id: job for job in e.plan.leaving}
+    counted = {each.job_id: each.ready_s for each in e.plan.chosen.actions if each.action is Action.END}
+    ending = [p.job_id for p in e.preemptions if p.state is P.PLANNED and p.job_id in counted]
+    latest, moved = latest_of(e, execution), dict[str, str]()
+    for job_id in ending:
+        seen, before = snapshot.job_by_id.get(job_id), at_plan.get(job_id)
+        if seen is None or before is None or seen.state is not JobState.RUNNING or seen.run != before.run:
+            continue  # the table of its steps knows what follows
+        promised = e.plan.made_at + timedelta(seconds=counted[job_id])
+        if why := _why_moved(before, seen, promised, latest, now):
+            moved[job_id] = why
+    return moved
+
+
+def _why_moved(before: Job, seen: Job, promised: datetime, latest: datetime, now: datetime) -> str:
+    due = promised
+    if _surely_over(before) <= latest:  # else it was counted on by what earlier runs took
+        due = max(due, _surely_over(seen))
+    if due > latest and _surely_over(seen) > latest:
+        return f"its own end was moved to {'never' if seen.ends_by is None else _moment(seen.ends_by)}"
+    return "it did not end when it was to" if now > due else ""
+
+
+def _surely_over(job: Job) -> datetime:
+    end = job.ends_by
+    return _NEVER if end is None else end + timedelta(seconds=TIME_LIMIT_SLACK_S)
+
+
+def _moment(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _stays_on(job: Job, e: Eviction) -> bool:

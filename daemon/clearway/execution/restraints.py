@@ -331,4 +331,4 @@ class Suppression:
 
 
 def _run_key(job: Job) -> str:
-    return f"{job.job_id}/{job.restart_count}"
+    return f"{job.job_id}/{job.restart_count}/{job.submit_time.timestamp():.0f}"

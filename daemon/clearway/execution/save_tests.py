@@ -41,13 +41,14 @@ class SaveTestRequest(BaseModel):
 def why_not_again(job_id: str, user: str, recent: Collection[SaveTest], now: datetime) -> str:
     """Why no further test may begin, by those that are under way or were lately; empty where one may."""
     under_way = [test for test in recent if test.end is None]
-    if any(test.job.job_id == job_id for test in under_way):
+    of_it = [test for test in recent if (test.job.job_id, test.job.user) == (job_id, user)]
+    if any(test.end is None for test in of_it):
         return "the job is being tested already"
     if any(test.job.user == user for test in under_way):
         return f"another job of {user} is being tested; one at a time"
     if len(under_way) >= MOST_AT_ONCE:
         return f"{MOST_AT_ONCE} jobs are being tested already; ask again in some minutes"
-    counted = (test.asked_at for test in recent if test.job.job_id == job_id and not _refused_at_once(test))
+    counted = (test.asked_at for test in of_it if not _refused_at_once(test))
     last = max(counted, default=None)
     if last is not None and now - last < AGAIN_AFTER:
         wait = format_duration((last + AGAIN_AFTER - now).total_seconds())
@@ -73,6 +74,8 @@ def why_not(job: Job, wish: SaveTestRequest, actor: str, context: PlanningContex
         return f"its Comment cannot be read: {error}"
     if claims is None or claims.checkpoint is None:
         return "the job does not say that it can be saved: there is nothing to test"
+    if claims.unanswered_s is not None:
+        return "the job does not say when it has saved itself, and may end by the signal"
     if claims.requeues:
         return "the job requeues itself once it has saved itself, so a test would take it off its nodes"
     if not options_for(job, context, kill=False):
@@ -84,7 +87,7 @@ def why_not(job: Job, wish: SaveTestRequest, actor: str, context: PlanningContex
 
 def begun(job: Job, request_id: int, actor: str, context: PlanningContext) -> SaveTest:
     """The test as it is stored before the job is asked. It waits for twice what an eviction would expect, and more."""
-    expected_s = min(option.checkpoint_s for option in options_for(job, context, kill=False))
+    expected_s = min(option.takes_s for option in options_for(job, context, kill=False))
     waits = min(_LONGEST, timedelta(seconds=2 * expected_s) + _ALLOWANCE)
     return SaveTest(
         request_id=request_id,

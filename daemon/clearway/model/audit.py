@@ -27,6 +27,7 @@ class AuditKind(StrEnum):
     STOPPED = "stopped"  # by the daemon itself: nodes were lost after jobs had left them (clearway resume)
     TOKEN = "token"  # noqa: S105 - `clearway token` has made one
     RESTORE = "restore"  # the database was made from a backup; names the head of the trail that this one replaced
+    ADOPTED = "adopted"  # the database was given to another cluster, or to one that was renamed or moved
     REFUSED = "refused"  # a login failed, or a role did not suffice
 
 

@@ -4,6 +4,9 @@ Its owner can write it, so a claim can only hurt the job that makes it: one that
 Slurm knows, counts as none. The Comment outlives a requeue, and a signal that nothing waits for ends a job. So the
 launcher's claims bear their run (``run=``, Slurm's restart count) and count in that alone. What users write at
 submission means every run; what only a running program can have written, the run it can be shown to be of.
+
+A job with ``grace`` answers nothing: its script was written for Slurm's own ``--signal`` and ``--requeue``
+(docs/decisions/0103). It has saved itself when its run is over, or when it has had that long.
 """
 
 import re
@@ -19,6 +22,7 @@ from clearway.model.durations import parse_duration_s
 CLOCK_SKEW = timedelta(seconds=5)  # compute nodes' clocks may run ahead by so much
 # A claim without a run is older than the run: a program needs a while until a signal does not end it any more.
 SETTLING = timedelta(seconds=60)
+LONGEST_GRACE_S = 65_535  # that Slurm's --signal takes
 CLAIM = "clearway:"  # a Comment without it claims nothing
 # ASCII, as job_submit.lua and the launcher see it: what is one word to them must not be two here.
 _TOKEN = re.compile(r"(?<!\S)clearway:(\S*)", re.ASCII)
@@ -66,6 +70,12 @@ class Claims:
     restart: Restart | None = None
     restart_s: float | None = None  # from the start of this run until the program was restored
     run: int | None = None  # the job's restart count when this was said; None: of every run
+    grace_s: float | None = None  # of a job that does not answer: what it gets from the signal to its requeue
+
+    @property
+    def unanswered_s(self) -> float | None:
+        """For how long it is left to save itself without a word; None where it answers, or has a launcher that does."""
+        return self.grace_s if self.checkpoint is CheckpointHow.SIGNAL and self.run is None else None
 
 
 class ClaimError(ValueError):
@@ -128,6 +138,13 @@ def _count(value: str) -> int:
     return int(_matching(r"[0-9]{1,12}", "a whole number", value))
 
 
+def _grace_s(value: str) -> float:
+    seconds = parse_duration_s(value)
+    if not 1 <= seconds <= LONGEST_GRACE_S:
+        raise ValueError(f"must lie between 1 and {LONGEST_GRACE_S} seconds")
+    return seconds
+
+
 def _matching(pattern: str, what: str, value: str) -> str:
     if not re.fullmatch(pattern, value):
         raise ValueError(f"must be {what}")
@@ -139,7 +156,7 @@ _name = partial(_matching, r"[A-Za-z0-9._+-]{1,64}", "1 to 64 letters, digits or
 _KEYS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "max_delay": ("max_delay_s", parse_duration_s),
     "checkpoint": ("checkpoint", CheckpointHow),
-    "signal": ("signal", partial(_matching, "USR1|USR2|TERM", "USR1, USR2 or TERM")),
+    "signal": ("signal", partial(_matching, "USR1|USR2|TERM|INT|HUP", "USR1, USR2, TERM, INT or HUP")),
     "to": ("to", partial(_matching, "batch|steps", "batch or steps")),
     "interval": ("interval_s", parse_duration_s),
     "last": ("last", _time),
@@ -154,6 +171,7 @@ _KEYS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "restart": ("restart", Restart),
     "restart_s": ("restart_s", parse_duration_s),
     "run": ("run", _count),
+    "grace": ("grace_s", _grace_s),
 }
 
 
@@ -207,6 +225,27 @@ def saves(job: Job) -> Claims | None:
     """The claims of a job that can be checkpointed; None of any other."""
     claims, _ = read_claims(job)
     return claims if claims is not None and claims.checkpoint not in (None, CheckpointHow.NONE) else None
+
+
+def unanswered_s(job: Job) -> float | None:
+    """See ``Claims.unanswered_s``."""
+    claims = saves(job)
+    return None if claims is None else claims.unanswered_s
+
+
+def answers(job: Job) -> bool:
+    """Whether it has a launcher that answers by now. What its owner writes over its mark is no answer."""
+    claims = saves(job)
+    return claims is not None and claims.run is not None
+
+
+def has_had_its_time(job: Job, asked: datetime | None, now: datetime) -> bool:
+    """Whether a job that gives no answer has been left to save itself for as long as it says.
+
+    Where the clock was set back by more than that, it counts as over: nobody knows, and the job waits for its end.
+    """
+    grace_s = unanswered_s(job)
+    return asked is not None and grace_s is not None and abs((now - asked).total_seconds()) >= grace_s
 
 
 def _since(claimed: datetime | None, asked: datetime) -> bool:

@@ -1,12 +1,18 @@
 """What is seen of the cluster: jobs, nodes, reservations, and the snapshot of one cycle. Frozen data, no Slurm text."""
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 from math import ceil
+from typing import NamedTuple, TypeVar
+
+from clearway.model.site import ClusterIdentity, License, PowerSaving, Topology, Vouched
+
+T = TypeVar("T")
 
 
 class JobState(StrEnum):
@@ -26,6 +32,7 @@ class JobState(StrEnum):
 
 
 FIRST = 4_294_967_290  # the highest priority that a job is given, less a few that Slurm keeps for itself
+LOWEST_NICE = -2_147_483_645  # that Slurm takes
 
 
 Counts = tuple[tuple[str, int], ...]  # of generic resources, as in ``model.problem.Amounts``
@@ -67,6 +74,35 @@ class Spread:
         return self.cpus_per_gpu * max(of_tasks, only_gpus(self.gpus_per_job))
 
 
+class Submission(NamedTuple):
+    """What tells a job from another one that Slurm gives the same id, once it has counted to MaxJobId or begun anew.
+
+    Slurm has nothing that stays: with each requeue SubmitTime becomes the time of the requeue, and Restarts one more.
+    """
+
+    user: str
+    at: datetime  # of the last requeue, where there was one
+    restarts: int
+
+    def leads_to(self, later: "Submission") -> bool:
+        """Whether the later one may be of the same job: in the same run, or after requeues."""
+        requeued = later.restarts > self.restarts
+        return later.user == self.user and (requeued or (later.restarts, later.at) == (self.restarts, self.at))
+
+
+def of_one_job(seen: Iterable[tuple[T, Submission]], latest: Submission | None) -> Iterator[T]:
+    """Those of the records of an id, the newest first, that belong to the job that is ``latest`` there.
+
+    Where there is none any more (None): to that of the newest record. A record is tied to the one after it, so that of
+    two jobs of one user each keeps its own, however often both were requeued.
+    """
+    for what, each in seen:
+        if latest is not None and not each.leads_to(latest):
+            return
+        latest = each
+        yield what
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One job as Slurm schedules it: an array task or a heterogeneous component is a job of its own."""
@@ -85,6 +121,9 @@ class Job:
     eligible_time: datetime | None = None
     start_time: datetime | None = None
     time_limit_s: int | None = None  # None: unlimited
+    end_time: datetime | None = None  # at its limit, as Slurm says: what the run stood suspended is added
+    over_time_s: int | None = 0  # that Slurm lets it run on beyond that (OverTimeLimit); None: as long as it likes
+    deadline: datetime | None = None  # ``--deadline``: waiting, it is removed once it could not end by then
     nodes: tuple[str, ...] = ()  # allocated nodes; empty while pending
     cpus: int = 0
     memory_mib: int = 0  # allocated on (or, pending, asked of) one node; 0 when unknown
@@ -93,6 +132,7 @@ class Job:
     requeueable: bool = True
     restart_count: int = 0
     priority: int = 0  # 0: held
+    nice: int = 0  # what its owner, or an administrator, takes off its priority
     reservation: str | None = None
     dependency: str = ""
     features: str = ""
@@ -116,9 +156,35 @@ class Job:
     het_job_offset: int | None = None
 
     @property
+    def ends_by(self) -> datetime | None:
+        """When Slurm ends this run at the latest, but for its half-minute look; None: never, or not known.
+
+        Of one that stands suspended it is what it was before: that time is added once it is resumed.
+        """
+        if self.time_limit_s is None or self.start_time is None or self.over_time_s is None:
+            return None
+        end = self.end_time or self.start_time + timedelta(seconds=self.time_limit_s)
+        return end + timedelta(seconds=self.over_time_s)
+
+    @property
+    def stood_s(self) -> float:
+        """How long this run stood suspended, as its end tells; 0 as well where it has no limit."""
+        if self.end_time is None or self.start_time is None or self.time_limit_s is None:
+            return 0.0
+        return max(0.0, (self.end_time - self.start_time).total_seconds() - self.time_limit_s)
+
+    def ran_s(self, now: datetime) -> float:
+        """Since this run began, without what it stood suspended."""
+        return 0.0 if self.start_time is None else max(0.0, (now - self.start_time).total_seconds() - self.stood_s)
+
+    @property
     def run(self) -> tuple[str, int, datetime | None]:
         """What a decision is about: this run of the job, not the job id, which outlives a requeue."""
         return (self.job_id, self.restart_count, self.start_time)
+
+    @property
+    def submission(self) -> Submission:
+        return Submission(self.user, self.submit_time, self.restart_count)
 
     @property
     def can_be_requeued(self) -> bool:
@@ -133,6 +199,11 @@ class Job:
         if self.het_job_id is not None and self.het_job_offset is not None:
             return f"{self.het_job_id}+{self.het_job_offset}"
         return self.job_id
+
+
+def first_nice(job: Job) -> int:
+    """The Nice that gives a waiting job the first place in the queue, or as near to it as a Nice can."""
+    return max(LOWEST_NICE, job.nice - (FIRST - job.priority))
 
 
 def wanted_features(job: Job) -> frozenset[str]:
@@ -222,30 +293,6 @@ class PreemptPriorities:
         return (job.qos,) if self.of_qos else job.partitions
 
 
-@dataclass(frozen=True, slots=True)
-class PowerSaving:
-    """Slurm's power saving, which boots nodes for jobs and switches idle ones off."""
-
-    resume_s: float = 0.0  # how long a node may take to boot
-    suspend_s: float = 0.0  # ... and to go off, before which it is not booted
-    hides_nodes: bool = False  # nodes of the cloud that are off are in no answer of Slurm's
-
-
-@dataclass(frozen=True, slots=True)
-class Topology:
-    """The leaf switch of each node, where Slurm knows it (``TopologyPlugin=topology/tree``)."""
-
-    switch_of: Mapping[str, str] = field(default_factory=dict)  # node to leaf switch
-    unknown: str = "it has not been read"  # why it is not known; "" where it is
-
-
-@dataclass(frozen=True, slots=True)
-class License:
-    total: int
-    used: int = 0  # by jobs, and outside of Slurm as far as it knows of that
-    reserved: int = 0  # by reservations, whether jobs use them there or not
-
-
 @dataclass(frozen=True)
 class ClusterSnapshot:
     taken_at: datetime
@@ -254,10 +301,12 @@ class ClusterSnapshot:
     skipped: tuple[Skipped, ...] = ()
     queries: int = 0  # Slurm queries that it took
     preempt_priorities: PreemptPriorities = PreemptPriorities()
-    topology: Topology = Topology()  # read only while a waiting job asks for few leaf switches
+    topology: Topology = field(default_factory=Topology)  # read only while a waiting job asks for few leaf switches
     licenses: Mapping[str, License] = field(default_factory=dict)  # read only while a waiting job asks for some
     slurm_version: str = ""  # slurmctld's, "24.11.5"; empty: not known, and then nothing is done
-    power_saving: PowerSaving = PowerSaving()
+    power_saving: PowerSaving = field(default_factory=PowerSaving)
+    vouched: Vouched = field(default_factory=lambda: Vouched(accounts=True, qos=True))  # simulated users do not lie
+    cluster: ClusterIdentity | None = None  # None: a simulated one, or it has not been read yet
 
     def take_indexes(self, before: "ClusterSnapshot | None") -> None:
         """Take over the indexes that an earlier snapshot of the very same jobs has made."""
@@ -299,11 +348,21 @@ class ClusterSnapshot:
         """Node name to the jobs that hold it, COMPLETING ones included."""
         return _grouped((name, job) for job in self.holders for name in job.nodes)
 
+    @cached_property
+    def awaited(self) -> frozenset[tuple[str, str]]:
+        """Ids of jobs, or of arrays, that other jobs wait for, each with these jobs' user."""
+        return frozenset((j.user, each) for j in self.pending if j.dependency for each in _IDS.findall(j.dependency))
+
     def hides(self, job_id: str) -> bool:
         """Whether this job may be there though it was not read: its own record was skipped, or one without an id."""
         return job_id not in self.job_by_id and any(
             item.kind == "job" and (item.ident == job_id or not item.ident.isdigit()) for item in self.skipped
         )
+
+    def is_another(self, job_id: str, submission: Submission) -> bool:
+        """Whether the id of this job is another one's by now; of a record that could not be read that is not known."""
+        seen = self.job_by_id.get(job_id)
+        return seen is not None and job_id not in self.unread_jobs and not submission.leads_to(seen.submission)
 
     @cached_property
     def components(self) -> dict[str, tuple[Job, ...]]:
@@ -331,7 +390,8 @@ def _grouped(named: Iterable[tuple[str, Job]]) -> dict[str, tuple[Job, ...]]:
 
 
 # What a snapshot finds out when it is first asked, and by its jobs alone.
-_OF_JOBS = ("job_by_id", "holders", "pending", "jobs_in", "jobs_on", "components")
+_OF_JOBS = ("job_by_id", "holders", "pending", "jobs_in", "jobs_on", "components", "awaited")
+_IDS = re.compile(r"[0-9]+")
 
 
 class AdminLevel(StrEnum):

@@ -51,12 +51,22 @@ class TransitionError(ClearwayError):
     """A state was to be entered that cannot follow the present one; nothing was done. A bug of Clearway's."""
 
 
+class ClusterError(ClearwayError):
+    """The database belongs to another cluster than the one that Slurm's commands reach; nothing was done."""
+
+
 class DrainError(ClearwayError):
     """Nodes that cannot be drained or brought back as asked; the message says which and why."""
 
 
 class RequestError(ClearwayError):
     """An operator's request that is refused; the message says why."""
+
+
+class TooManyRequestsError(ClearwayError):
+    """An actor has asked for as much as one may ask for; nothing was stored."""
+
+    retryable = True
 
 
 class SlurmError(ClearwayError):
@@ -87,8 +97,18 @@ class HaltedError(SlurmError):
     retryable = True
 
 
+class OvertakenError(SlurmError):
+    """A look at the jobs just before shows that what was decided on has changed: nothing was done."""
+
+    retryable = True
+
+
 class JobNotRunningError(SlurmRefusedError):
     """The job is not in the run that a decision was made for; acting on it would hurt other work."""
+
+
+class AlreadyGoneError(JobNotRunningError):
+    """The job leaves its nodes, or waits again: this call did not make it do so."""
 
 
 class WalltimeError(ClearwayError):

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from clearway.model.errors import CycleEndedError
+from clearway.model.explanation import Explanation
 from clearway.model.operations import Operation, Preemption
 from clearway.model.orders import RollingDrain
-from clearway.model.plan import Explanation
 from clearway.model.records import CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport, Quarantined
 
@@ -31,7 +31,7 @@ class CommandGiven(NamedTuple):
 
 
 class JobLeft(NamedTuple):
-    """A job has passed its point of no return; ``partition`` is the one where it ran, empty when Slurm names none."""
+    """A job was seen to have left, by Clearway's doing; ``partition``: where it ran, empty when Slurm names none."""
 
     preemption: Preemption
     partition: str

@@ -7,7 +7,7 @@ from typing import ClassVar, Self, TypeVar
 
 from clearway.model.cluster import Job
 from clearway.model.orders import DrainOrder, PromiseOrder, RelocationOrder
-from clearway.model.outcome import Outcome, OutcomeCode
+from clearway.model.outcome import PLANNED_ANEW, Outcome, OutcomeCode
 from clearway.model.plan import DrainPlan, OperationPlan, Plan, PromisePlan, RelocationPlan
 from clearway.model.problem import Action
 
@@ -28,6 +28,7 @@ class PreemptionState(StrEnum):
     SUSPENDED = "suspended"  # off its processors, its memory still on its nodes; resumed when no other job has them
     VACATED = "vacated"  # off its nodes, back in the queue
     QUEUED = "queued"  # its requeue delay is lifted; waits for its turn
+    HELD = "held"  # in the queue, held by its user, an administrator or Slurm: it goes on once it is released
     RETURNED = "returned"  # terminal: runs again
     ENDED = "ended"  # terminal: the job is over (by itself, by its owner, or killed for good)
     SPARED = "spared"  # terminal: the eviction no longer needed it before its point of no return
@@ -40,6 +41,14 @@ class PreemptionState(StrEnum):
     @property
     def cancellable(self) -> bool:
         return self in (PreemptionState.PLANNED, PreemptionState.CHECKPOINTING)
+
+
+class Answer(StrEnum):
+    """What Slurm has said of the commands that were to make a job leave its nodes."""
+
+    OPEN = "open"  # nothing yet, or nothing that has arrived: it may have done one of them
+    TAKEN = "taken"
+    REFUSED = "refused"  # all of them: whatever has become of the job, it was not done by Clearway
 
 
 class EvictionState(StrEnum):
@@ -101,11 +110,17 @@ class Preemption:
     attempts: int = 0
     asked_at: datetime | None = None  # checkpoint asked for (intent)
     checkpointed_at: datetime | None = None  # when the job says that it saved itself
-    requeued_at: datetime | None = None  # requeue, cancel or suspend (intent): the point of no return
+    # Requeue, cancel or suspend (intent): the point of no return. None again where it did not come to that.
+    requeued_at: datetime | None = None
+    answer: Answer | None = None
     vacated_at: datetime | None = None
     returned_at: datetime | None = None
     actual_lost_node_s: float | None = None
     actual_checkpoint_s: float | None = None
+    waits_until: datetime | None = None  # as Slurm lets a requeued job wait, before anybody has changed that
+    # The job's Nice before it was changed, and what it was changed to: it is put back while it is still that.
+    nice_before: int | None = None
+    nice_given: int | None = None
     note: str = ""  # why it ended as it did, or why its action was changed
 
     @property
@@ -188,7 +203,8 @@ class Operation:
     @property
     def claimed_nodes(self) -> tuple[str, ...]:
         """Nodes that no other plan may count on."""
-        placed = self.plan.placement_nodes if self.state is EvictionState.CANCELLING else ()
+        waits = self.state is EvictionState.CANCELLING and self.outcome_code not in PLANNED_ANEW
+        placed = self.plan.placement_nodes if waits else ()
         return tuple(sorted({*placed, *self.held_nodes}))
 
     @property
@@ -228,6 +244,10 @@ class Operation:
     @property
     def predicted_lost_node_s(self) -> float:
         return sum(p.predicted_lost_node_s for p in self.preemptions if p.state is not PreemptionState.SPARED)
+
+    @property
+    def unsaved_nodes(self) -> int:
+        return self.plan.unsaved_nodes
 
     @property
     def actual_lost_node_s(self) -> float:
@@ -372,13 +392,3 @@ class Promise(Operation):
     @property
     def window(self) -> tuple[datetime, datetime] | None:
         return self.order.at, self.order.until
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What preemption has cost lately, and what is intended beside, for budgets."""
-
-    jobs: int = 0
-    lost_node_s: float = 0.0
-    intended_jobs: int = 0  # that operations under way have not made to leave yet, but shall
-    intended_lost_node_s: float = 0.0

@@ -21,10 +21,14 @@ class OutcomeCode(StrEnum):
     NOT_POSSIBLE = "not_possible"  # jobs cannot leave
     NOT_MOVED = "not_moved"  # a job did not leave, or cannot come back by itself
     CALLED_OFF = "called_off"  # the cluster is not as planned any more, or something more urgent came
+    COSTS_MORE = "costs_more"  # more would have to leave than was planned, or approved
     NODES_LOST = "nodes_lost"  # nodes took no jobs any more once others had left them, and everything was stopped
     CANCELLED = "cancelled"  # by an operator
     WITHDRAWN = "withdrawn"  # the event of a promise has left the calendar
     SUPERSEDED = "superseded"  # it was never carried out
+
+
+PLANNED_ANEW = (OutcomeCode.COSTS_MORE, OutcomeCode.NODES_LOST)  # as soon as that is allowed again
 
 
 _BEGINNINGS = {
@@ -32,6 +36,7 @@ _BEGINNINGS = {
     OutcomeCode.NOT_POSSIBLE: "Not drained: ",
     OutcomeCode.NOT_KEPT: "Not kept: ",
     OutcomeCode.CALLED_OFF: "Called off: ",
+    OutcomeCode.COSTS_MORE: "Called off: ",
     OutcomeCode.NODES_LOST: "Called off: ",
     OutcomeCode.SUPERSEDED: "Not carried out: ",
 }

@@ -11,6 +11,7 @@ from clearway.model.cluster import Job
 from clearway.model.durations import format_duration
 from clearway.model.limits import Partition
 from clearway.model.orders import DrainOrder, PromiseOrder, RelocationOrder
+from clearway.model.pledge import Pledge
 from clearway.model.problem import Action, EvictionProblem, Option
 
 
@@ -18,6 +19,7 @@ class ObstacleCode(StrEnum):
     """The kinds of obstacles; each is a label of a metric, so they stay few."""
 
     HELD = "held"
+    LATER = "later"  # by its owner: it waits for other jobs, or for a time
     OTHER_REASON = "other_reason"  # it does not wait for what leaving jobs give back
     RESERVATION = "reservation"  # it asks for one that is not Clearway's
     ARRAY = "array"  # none of its tasks may start yet
@@ -46,6 +48,11 @@ class PlannedAction:
     ready_s: int = 0
     return_node_s: int = 0
     file_system_s: float | None = None  # as the option's
+
+    @property
+    def takes_s(self) -> int:
+        """As the option's."""
+        return max(self.checkpoint_s, self.ready_s)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -225,6 +232,39 @@ class OperationPlan:
     leaving: tuple[Job, ...]  # the jobs of chosen.actions in that order, as seen when the plan was made
     verdicts: tuple[Verdict, ...] = ()
     eternal: tuple[str, ...] = ()  # job_ids of the preemptees that are eternal jobs
+    begins_in_s: float = 0.0  # counted from ``made_at`` until it is begun, which Slurm's commands take
+    frees_in_s: float = 0.0  # counted beside the delay until all nodes are free: for an approval, and to end jobs
+
+    @property
+    def free_at(self) -> datetime:
+        """When all nodes are free by the plan, at the latest."""
+        begins_in_s = self.begins_in_s + self.frees_in_s if self.chosen.actions else 0.0
+        return self.made_at + timedelta(seconds=self.chosen.max_delay_s + begins_in_s)
+
+    @property
+    def kills_wait_s(self) -> float:
+        """Jobs without a checkpoint leave last: until all others are safe, or have ended, they may be spared."""
+        waits = any(each.action not in (Action.KILL, Action.SUSPEND) for each in self.chosen.actions)
+        return self.chosen.max_delay_s if waits else 0.0
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """By job_id, what each job will have lost when its turn to leave has come, in node-seconds."""
+        waits_s = self.kills_wait_s
+        return {
+            each.job_id: each.lost_work_node_s + (max(1, job.num_nodes) * waits_s if each.action is Action.KILL else 0)
+            for each, job in zip(self.chosen.actions, self.leaving, strict=True)
+        }
+
+    @property
+    def lost_node_s(self) -> float:
+        return sum(self.losses.values())
+
+    @property
+    def unsaved_nodes(self) -> int:
+        """Of jobs that leave without a checkpoint: what is lost grows by so many node-hours with each hour."""
+        both = zip(self.chosen.actions, self.leaving, strict=True)
+        return sum(max(1, job.num_nodes) for each, job in both if each.action is Action.KILL)
 
     @property
     def due(self) -> datetime:
@@ -251,7 +291,8 @@ class Plan(OperationPlan):
     note: str = ""  # "it was ...": that it is late, and what is not proven of how it was planned beside others
     partition: str = ""  # that room is made in; empty in plans from before it was kept
     ask: Ask | None = None  # what it follows from on the job's side; None in plans from before it was kept
-    begins_in_s: float = 0.0  # counted from ``made_at`` until it is begun, which Slurm's commands take
+    pledge: Pledge | None = None  # what may leave for its job in all; None: as it is planned here
+    same_since: int = 0  # the revision since which nothing but time has changed it
 
     @property
     def pin(self) -> str:
@@ -306,9 +347,9 @@ def what_becomes(planned: PlannedAction) -> str:
         case Action.KILL:
             return f"requeued without a checkpoint, losing {node_hours(planned.lost_work_node_s)}"
         case Action.APP_CHECKPOINT:
-            return f"saves itself within {format_duration(planned.checkpoint_s)}, to go on from there"
+            return f"saves itself within {format_duration(planned.takes_s)}, to go on from there"
         case Action.SYS_CHECKPOINT:
-            return f"is checkpointed within {format_duration(planned.checkpoint_s)}, to go on from there"
+            return f"is checkpointed within {format_duration(planned.takes_s)}, to go on from there"
         case Action.SUSPEND:
             return "is suspended in memory, to go on from there"
         case Action.END:
@@ -324,41 +365,3 @@ def kept_by_others(problem: EvictionProblem) -> str:
     """The end of a sentence on what cannot be done in time."""
     busy = format_duration(problem.busy_s)
     return f", of which checkpoints of other evictions keep the file system for {busy}" if problem.busy_s else ""
-
-
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """The best plan that does with one candidate what the plan did not."""
-
-    job_id: str
-    choice: Choice  # what the plan does with it: chosen or spared
-    known: bool  # False: there was no time to find out
-    cost: Cost | None  # None: no such plan frees the nodes in time
-
-
-@dataclass(frozen=True, slots=True)
-class Later:
-    """What a longer delay would allow."""
-
-    max_delay_s: int
-    cost: Cost
-
-
-@dataclass(frozen=True, slots=True)
-class RuleOutcome:
-    """What a simple rule would have done; ``cost`` None: it finds no plan in time."""
-
-    rule: str
-    cost: Cost | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """Of one plan; the jobs in the order of their ids."""
-
-    cost: Cost  # of the plan itself
-    alternatives: tuple[Alternative, ...]
-    later: tuple[Later, ...]
-    rules: tuple[RuleOutcome, ...]
-    complete: bool  # whether there was time for everything
-    curve: Curve | None = None  # of the plan, with further deadlines; None: there was no time for it

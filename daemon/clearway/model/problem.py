@@ -32,7 +32,8 @@ class Option:
 
     ``checkpoint_s`` is time on the shared file system (checkpoints are written one after another, the CoSim paper
     section III-B); for an application checkpoint it holds the wait for the application as well.
-    ``ready_s`` counts from now: no deadline before it can use this option (``end`` needs nothing else).
+    ``ready_s`` counts from now: no deadline before it can use this option (``end`` needs nothing else; a job that gives
+    no answer has a time that is not the file system's).
     ``file_system_s`` is how long its data would take with the whole file system, where checkpoints share it; None: it
     leaves no room for others (see ``planning.shared_bandwidth``).
     ``return_node_s`` is what coming back costs the job: its nodes x the time until it computes again.
@@ -44,6 +45,11 @@ class Option:
     ready_s: float = 0.0
     return_node_s: int = 0
     file_system_s: float | None = None
+
+    @property
+    def takes_s(self) -> float:
+        """Until the job is saved, or has ended, where nothing else is written."""
+        return max(self.checkpoint_s, self.ready_s)
 
 
 @dataclass(frozen=True, slots=True)

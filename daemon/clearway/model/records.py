@@ -14,6 +14,7 @@ from clearway.model.problem import Action
 HALTED = "halted"  # who has halted the daemon; empty where it is not halted
 PAUSED = "paused"
 BACKEND = "backend"
+CLUSTER = "cluster"  # the one that the database belongs to, as ``store.cluster`` writes it
 STATUS = "status"  # mode and waiting urgent jobs, as ``service.loop.StatusRecord`` writes them
 LARGEST_ID = 2**31 - 1  # what every database's integer holds
 
@@ -228,10 +229,16 @@ class CaseJob:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What one and the same problem costs by two rules, in node-seconds of lost work; None: no plan is in time."""
+    """What Slurm's own rule costs for the plan's problem, in node-seconds of lost work; None: no plan is in time."""
 
-    plan_node_s: float
     slurm_node_s: float | None
+    at: datetime  # if its jobs left then; that many node-seconds more with each second later
+    unsaved_nodes: int
+
+    def slurm_node_s_at(self, at: datetime) -> float | None:
+        if self.slurm_node_s is None:
+            return None
+        return max(0.0, self.slurm_node_s + self.unsaved_nodes * (at - self.at).total_seconds())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +250,7 @@ class Case:
     display_id: str
     user: str
     submitted_at: datetime
+    restarts: int = 0  # with ``submitted_at``: which of the jobs that have had this id
     num_nodes: int
     eviction_id: int
     mode: str  # observe, approve or automatic
@@ -251,6 +259,7 @@ class Case:
     expected_start: datetime  # when the plan has freed all nodes
     nodes: tuple[str, ...]  # that the plan gives to the urgent job
     jobs: tuple[CaseJob, ...]
+    begins_in_s: float = 0.0  # that the plan counted on until it was begun
     unlisted: int = 0  # further jobs that are not kept
     unlisted_node_s: float = 0.0  # what these would lose, or have lost
     acted: bool = False  # the plan was carried out, wholly or in part
@@ -275,3 +284,13 @@ class Ending(StrEnum):
     NOT_NEEDED = "not_needed"  # the plan was not carried out; the job started no later than with it
     WAITS = "waits"  # it still waits
     GONE = "gone"  # it left the queue and was not seen to start
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What preemption has cost lately, and what is intended beside, for budgets."""
+
+    jobs: int = 0
+    lost_node_s: float = 0.0
+    intended_jobs: int = 0  # that operations under way have not made to leave yet, but shall
+    intended_lost_node_s: float = 0.0

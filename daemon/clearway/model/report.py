@@ -7,9 +7,10 @@ from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from clearway.model.cluster import ClusterSnapshot
-from clearway.model.operations import Operation, Usage
+from clearway.model.operations import Operation
 from clearway.model.orders import RollingDrain
 from clearway.model.plan import ObstacleCode, Preemptor
+from clearway.model.records import Usage
 
 T = TypeVar("T")
 
@@ -73,6 +74,7 @@ class CycleReport:
     halted: str = ""  # why no command is given to Slurm; empty where commands are given
     stopped: str = ""  # why no job is made to leave any more, until an operator has looked; empty: jobs may be
     only_observes: str = ""  # why nothing new is begun with this release of Slurm; empty: what daemon.mode says
+    refused_rules: str = ""  # those by which no job is urgent on this site, and why; empty: all hold
     standby: bool = False
     database_bytes: int = 0  # 0: not asked for yet
     user_pauses: tuple[bool, ...] = ()  # one for each user: True: left alone, False: plans wait for approval

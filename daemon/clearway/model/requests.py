@@ -1,8 +1,9 @@
 """Who asks over REST and the command line, what they may do, what is asked, and how it is answered. Frozen data."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Role(StrEnum):
@@ -50,6 +51,24 @@ class RequestKind(StrEnum):
     PROMOTE = "promote"
     TEST_PREEMPTION = "test_preemption"  # ask a job to save itself, and requeue nothing
     HAND_OVER = "hand_over"  # give up the lease, so that another daemon leads
+
+
+SWITCHES = (RequestKind.PAUSE, RequestKind.RESUME, RequestKind.HALT, RequestKind.UNHALT)
+RECENT = timedelta(minutes=10)
+
+
+class Allowance(NamedTuple):
+    """How much one actor may ask of the loop: more is refused before it is stored, so that it takes no part of a cycle
+    and of the audit trail. Switches are counted by themselves: nothing else that was asked may keep one from a halt.
+    """
+
+    waiting: int  # requests that are not handled yet
+    recent: int  # requests within ``RECENT``
+
+
+OF_USERS = Allowance(10, 60)
+OF_OPERATORS = Allowance(200, 2_000)  # and of whoever may write to the database
+OF_SWITCHES = Allowance(20, 200)
 
 
 class RequestResult(StrEnum):

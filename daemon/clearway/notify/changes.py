@@ -36,7 +36,7 @@ WARNED_BEFORE = timedelta(seconds=30)  # a warning that comes later is of no use
 _LONGEST = 200  # characters of one fact
 _MESSAGES = (Channel.WEBHOOK, Channel.SLACK, Channel.MAIL)
 S = PreemptionState
-_LEFT = (S.SUSPENDED, S.VACATED, S.QUEUED, S.RETURNED)
+_LEFT = (S.SUSPENDED, S.VACATED, S.QUEUED, S.HELD, S.RETURNED)
 SUSPENDED, CANCELLED, PREEMPTED = "suspended", "cancelled", "preempted"
 _FATES = {  # what comes next, and how the job is warned
     SUSPENDED: ("goes on when its nodes are free again", "It will be suspended, and go on later."),
@@ -96,7 +96,7 @@ def _of_job(
             yield _notice(NoticeKind.LEFT, Channel.COMMENT, e, p, left_at, now)
     if p.state is S.RETURNED and was not in (None, S.RETURNED):
         yield from _messages(NoticeKind.RETURNED, e, p, p.returned_at or now, now)
-    if p.state is S.FAILED and was in (S.VACATED, S.QUEUED):
+    if p.state is S.HELD and was is not S.HELD:
         yield from _messages(NoticeKind.HELD, e, p, now, now)
 
 
@@ -195,9 +195,12 @@ def _saved(p: Preemption) -> str:
 
 
 def _approval_key(e: Operation) -> str:
-    """Of the urgent job, not of the plan: plans for it follow one another while it waits."""
+    """Of the urgent job, not of the plan: plans for it follow one another while it waits. Once more where more jobs
+    would leave than was planned.
+    """
     if isinstance(e, Eviction):
-        return f"job {e.preemptor.job_id} {e.preemptor.submit_time:%Y%m%dT%H%M%S}:approval"
+        again = f":{e.plan.pledge.after}" if e.plan.pledge is not None and e.plan.pledge.asks else ""
+        return f"job {e.preemptor.job_id} {e.preemptor.submit_time:%Y%m%dT%H%M%S}:approval{again}"
     return f"{e.eviction_id}:approval"
 
 

@@ -120,7 +120,7 @@ class CommentWriter:
         self._notes.set_comment(again, written)
 
     def _seen(self, notice: Notice) -> JobWords:
-        seen = self._notes.look(notice.job_id)
+        seen = self._notes.look(notice.job_id, notice.user)
         if seen is None:
             raise UndeliverableError("Slurm does not know the job any more")
         return seen
@@ -138,7 +138,7 @@ class OutputWriter:
         if notice.kind is NoticeKind.WARNED and now - notice.created_at > WARNED_BEFORE:
             raise UndeliverableError("it is too late to warn: the job may have left, or stay after all")
         with _as_slurm_takes_it():
-            seen = self._notes.look(notice.job_id)
+            seen = self._notes.look(notice.job_id, notice.user)
             if seen is None or seen.state not in _ON_NODES:
                 raise UndeliverableError("the job does not run any more")
             self._notes.print_to_output(seen, sentence(notice, self._texts))
@@ -191,7 +191,7 @@ class Mail:
         self._password = password
         self._notes = notes
         self._done = dict[tuple[int, str], str]()  # by notice and address: why it was refused; "" where it was taken
-        self._settings = dict[str, MailSettings]()  # by job
+        self._settings = dict[tuple[str, str], MailSettings]()  # by job and user
 
     def send(self, notices: Sequence[Notice], now: datetime) -> None:  # noqa: ARG002 - see ``Sender``
         by_address = self._by_address(notices)
@@ -229,7 +229,7 @@ class Mail:
 
     def _owners_address(self, notice: Notice) -> str:
         """The job's MailUser, else by the site's template; "" where the owner gets no mail."""
-        settings = self._settings_of(notice.job_id)
+        settings = self._settings_of((notice.job_id, notice.user))
         if self._config.owners == "asked" and not settings.types & _ASKED_FOR:
             return ""
         if settings.user and is_address(settings.user):
@@ -238,20 +238,20 @@ class Mail:
         address = filled(self._config.owner, {"user": name})
         return address if is_address(address) else ""
 
-    def _settings_of(self, job_id: str) -> MailSettings:
+    def _settings_of(self, job: tuple[str, str]) -> MailSettings:
         """Where Slurm does not say, the template's address is good enough, unless owners must have asked."""
         if self._notes is None:
             return MailSettings()
         asked = self._config.owners == "asked"
         try:
-            if job_id not in self._settings and (found := self._notes.mail_settings(job_id)) is not None:
-                _keep(self._settings, {job_id: found})
+            if job not in self._settings and (found := self._notes.mail_settings(*job)) is not None:
+                _keep(self._settings, {job: found})
         except SlurmError as error:
             if asked:
                 raise UndeliveredError(f"Slurm does not say whom its mails go to: {error}") from None
-        if asked and job_id not in self._settings:
+        if asked and job not in self._settings:
             raise UndeliverableError("Slurm does not know the job any more, nor whether its owner wants mails")
-        return self._settings.get(job_id, MailSettings())
+        return self._settings.get(job, MailSettings())
 
     @contextmanager
     def _open(self) -> Iterator[Callable[[EmailMessage], None]]:

@@ -24,7 +24,7 @@ from clearway.eligibility.under_way import UnderWay
 from clearway.execution.progress import fresh_operation
 from clearway.model.operations import Eviction, EvictionState
 from clearway.model.plan import Choice, Curve, CurvePoint, NoPlan, Plan, Preemptor, Verdict
-from clearway.model.problem import Action, EvictionProblem
+from clearway.model.problem import EvictionProblem
 from clearway.planning.base import Planner
 from clearway.planning.formulation.shared_bandwidth import after_others, one_after_another, planned_action
 from clearway.planning.joint.requests import Allocation, Best, Request
@@ -293,6 +293,5 @@ def _verdicts(point: CurvePoint, solution: Solution, goes_for: Mapping[str, str]
     found |= {late.job_id: late for each in ending if (late := too_late(each, prepared))}
     for planned in point.actions:
         if planned.job_id in found:  # not one that only others may preempt: on it there is a verdict already
-            together = "" if planned.action is Action.END else f"; planned together with other {called}s"
-            found[planned.job_id] = why_chosen(planned, prepared, together)
+            found[planned.job_id] = why_chosen(planned, prepared, f"; planned together with other {called}s")
     return list(found.values())

@@ -12,26 +12,28 @@ where more than lost work and the job's end depends on the time, on what is unde
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Purpose, exemption, least_runtime_s
-from clearway.eligibility.options import expected_end_s, may_kill, options_for, why_not_saved
+from clearway.eligibility.options import end_is_awaited, expected_end_s, may_kill, options_for, why_not_saved
 from clearway.eligibility.urgent import is_eternal
 from clearway.estimates.checkpoint_load import approval_s, latest_of
 from clearway.estimates.costs import end_ready_s, lost_work_node_s, suspend_option, why_no_checkpoint
 from clearway.estimates.learning import key_of
 from clearway.model.claims import CheckpointHow, Claims, read_claims
 from clearway.model.cluster import Job, JobState
+from clearway.model.limits import Limits
 from clearway.model.plan import Choice, Preemptor, Verdict
 from clearway.model.problem import Action, Option
 
 T = TypeVar("T")
 
-_CHANGING = frozenset({"too_young", "near_end"})  # verdicts that time ends, or words anew
+# Verdicts that time ends, or words anew, or that follow from more than is compared.
+_CHANGING = frozenset({"too_young", "near_end", "would_not_return"})
 _FOREVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -69,8 +71,8 @@ def look_at(
     ends_s = math.inf if ordinary else _ends_s(job, context)
     if exempt is not None:
         return Look(ends_s, (), None, Verdict(job.job_id, Choice.EXEMPT, *exempt))
-    later_s = 0.0 if ordinary else approval_s(context.config.daemon.mode, context.config.execution)
-    kill, eternal = may_kill(job, context, most_loss_s), is_eternal(job, context.config.eternal)
+    later_s = 0.0 if ordinary else _approved_in_s(context)
+    kill, eternal = may_kill(job, context, most_loss_s, later_s), is_eternal(job, context.config.eternal)
     ways = options_for(job, context, kill=kill, shared=True, later_s=later_s)
     if preemptor is not None and not eternal and suspend_on.issuperset(job.nodes):
         nodes, jobs_on = context.snapshot.node_by_name, context.snapshot.jobs_on  # suspended jobs are on them too
@@ -79,6 +81,10 @@ def look_at(
     unsaved = why_no_checkpoint(read_claims(job)[0], context.actions)
     why = "" if ways else f"{why_not_saved(job, context)}, and {_why_not_killed(preemptor, context, eternal=eternal)}"
     return Look(ends_s, ways, unsaved, Verdict(job.job_id, Choice.EXEMPT, "no_option", why))
+
+
+def _approved_in_s(context: PlanningContext) -> float:
+    return approval_s(context.config.daemon.mode, context.config.execution)
 
 
 def _ends_s(job: Job, context: PlanningContext) -> float:
@@ -130,7 +136,7 @@ def changes_at(context: PlanningContext, deadline: datetime | None, moves_with_s
 
 def _moments(job: Job, context: PlanningContext, window_s: float | None) -> Iterator[datetime]:
     if job.start_time is not None:
-        yield job.start_time + timedelta(seconds=least_runtime_s(job, context))
+        yield job.start_time + timedelta(seconds=least_runtime_s(job, context) + job.stood_s)
     claims, _ = read_claims(job)
     if claims is not None:
         forgiven = context.history.forgiven_at(*key_of(job, claims))
@@ -154,12 +160,12 @@ class _Kept:
     look: Look | None = None  # None: it depends on too much to be kept
     until: datetime = _FOREVER
 
-    def at(self, job: Job, now: datetime) -> Look | None:
+    def at(self, job: Job, now: datetime, later_s: float) -> Look | None:
         if self.look is None or self.job is not job or now >= self.until:
             return None
         ends_s, ways = end_ready_s(job, now, 0.0), self.look.ways
         if ways and ways[0].action is Action.KILL:
-            lost_node_s = lost_work_node_s(job, self.claims, now)
+            lost_node_s = lost_work_node_s(job, self.claims, now, later_s)
             ways = (Option(Action.KILL, lost_node_s, return_node_s=ways[0].return_node_s), *ways[1:])
         return Look(self.look.ends_s if ends_s is None else ends_s, ways, self.look.unsaved, self.look.verdict)
 
@@ -171,11 +177,15 @@ class CandidateCache:
         self._made_with: tuple[object, ...] = ()
         self._made_at = datetime.min.replace(tzinfo=UTC)  # the newest of them
         self._kept: dict[str, _Kept] = {}
+        # Whether jobs would return follows from these too: partitions as they were read for the last plan, and nodes.
+        self._limits: Limits | None = None
+        self._nodes: tuple[object, ...] = ()
 
     def look_ahead(self, context: PlanningContext, go_on: Callable[[], bool]) -> None:
         """Look at jobs that have not been looked at, while ``go_on`` says so, and forget those that are gone."""
         before = self._kept if self._holds(context) else {}
         self._made_with, self._made_at, self._kept = _basis(context), context.now, {}
+        self._nodes, context = _nodes(context), replace(context, limits=self._limits)
         for job in context.snapshot.holders:
             known = before.get(job.job_id)
             if known is not None and known.job is job:
@@ -188,12 +198,20 @@ class CandidateCache:
     def of(self, preemptor: Preemptor, context: PlanningContext) -> Mapping[str, _Kept]:
         """Those that hold for this preemptor, but for jobs that are under way or were preempted before."""
         own_rules = preemptor.max_kill_loss_s is not None or preemptor.only_opportunistic or preemptor.ordinary
+        if context.limits is not None:
+            if self._limits is None or self._limits.partitions != context.limits.partitions:
+                self._kept = {}
+            self._limits = context.limits
         return {} if own_rules or not self._holds(context) else self._kept
 
     def _holds(self, context: PlanningContext) -> bool:
         """Not where the clock was set back: a job may be too young again."""
         same = all(old is new for old, new in zip(self._made_with, _basis(context), strict=False))
-        return same and self._made_at <= context.now
+        return same and self._made_at <= context.now and self._nodes == _nodes(context)
+
+
+def _nodes(context: PlanningContext) -> tuple[object, ...]:
+    return tuple([(node.name, node.partitions, node.features) for node in context.snapshot.nodes])
 
 
 def _basis(context: PlanningContext) -> tuple[object, ...]:
@@ -230,11 +248,12 @@ def looks_at_jobs(
     under_way = context.under_way
     changed = context.preempted.keys() | under_way.jobs | under_way.avoid | under_way.lasting
     found: dict[str, Look] = {}
+    later_s = _approved_in_s(context) + context.begins_in_s
     for job in sorted(context.snapshot.holders, key=lambda job: job.job_id):
         if job.job_id in leaving:
             continue
-        before = None if job.job_id in changed else known.get(job.job_id)
-        look = None if before is None else before.at(job, context.now)
+        before = None if job.job_id in changed or end_is_awaited(job, context) else known.get(job.job_id)
+        look = None if before is None else before.at(job, context.now, later_s)
         if look is None:
             act = partial(look_at, job, preemptor, context, suspend_on)
             look = context.attempt(f"{job.job_id} as a candidate", act)
@@ -245,22 +264,29 @@ def looks_at_jobs(
     return found
 
 
+def _follows_from_more(job: Job, context: PlanningContext) -> bool:
+    """Its end from earlier runs, its guards from its being eternal, its return from the urgent job or from nodes."""
+    returns = job.deadline is not None or job.reservation is not None or bool(job.required_nodes)
+    by_guess = context.config.planning.end_confidence is not None
+    return returns or by_guess or is_eternal(job, context.config.eternal)
+
+
 def _kept(job: Job, context: PlanningContext) -> _Kept:
     """A look at this job, where little of it will change with the time."""
     claims, _ = read_claims(job)
-    by_guess, eternal = context.config.planning.end_confidence is not None, is_eternal(job, context.config.eternal)
-    if by_guess or eternal or job.state is not JobState.RUNNING or job.start_time is None:
+    if job.state is not JobState.RUNNING or job.start_time is None or _follows_from_more(job, context):
         return _Kept(job)
     if claims is not None and claims.checkpoint not in (None, CheckpointHow.NONE):
         own_pace = claims.checkpoint is not CheckpointHow.SIGNAL
         to_come = claims.last is not None and claims.last > context.now  # it counts from some moment on
         by_its_nodes = claims.size_mib is None and not job.memory_mib  # how long its checkpoint takes
         failures = context.history.failures_in_a_row(*key_of(job, claims))
-        if own_pace or to_come or by_its_nodes or failures >= context.history.learning.failures:
+        failing = failures >= context.history.learning.failures
+        if own_pace or to_come or by_its_nodes or failing or end_is_awaited(job, context):
             return _Kept(job)
     look, until = look_at(job, None, context), _FOREVER
     if look.verdict.code in _CHANGING:
         return _Kept(job)
-    if job.time_limit_s is not None:
-        until = job.start_time + timedelta(seconds=job.time_limit_s - context.config.candidates.spare_before_end)
+    if job.ends_by is not None:
+        until = job.ends_by - timedelta(seconds=context.config.candidates.spare_before_end)
     return _Kept(job, claims, look, until)

@@ -21,9 +21,10 @@ from clearway.execution.restraints import Quarantine, Suppression, UserPauses
 from clearway.model.clock import Clock
 from clearway.model.cluster import ClusterSnapshot, Job
 from clearway.model.events import Emit, PlanMade
-from clearway.model.operations import Eviction, EvictionState, Promise, Usage
+from clearway.model.operations import Eviction, EvictionState, Promise
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
+from clearway.model.records import Usage
 from clearway.model.report import Subject, Waiting
 from clearway.preemption.batch import LATER, Answers, BatchDecision, SolveAlone, Turns, decide_batch, under_way_beside
 from clearway.preemption.candidates import CandidateCache, Survey, changes_at
@@ -292,13 +293,18 @@ class PreemptionController:
                 return why
         if look is None:
             return _CHANGED
-        usage, seen = self.operations.usage(context.now), None
-        acts = context.config.daemon.mode is Mode.AUTOMATIC
-        acts = acts and not all(self.proposals.asked_about(plan, usage, context) for plan in group)
-        if acts and (seen := self._fits(group, look, context)) is None:
+        group = [self.proposals.pledged(plan, context) for plan in group]
+        seen = None
+        if self._acts(group, context) and (seen := self._fits(group, look, context)) is None:
             return _CHANGED
         made = [self._create(plan, context) for plan in group]
         return _Stored(made, seen if all(e.state is EvictionState.PLACING for e in made) else None)
+
+    def _acts(self, group: Sequence[Plan], context: CycleContext) -> bool:
+        """Whether one of them may be carried out without being asked about."""
+        usage = self.operations.usage(context.now)
+        asked = (self.proposals.asked_about(plan, usage, context) for plan in group)
+        return context.config.daemon.mode is Mode.AUTOMATIC and not all(asked)
 
     def _fits(self, group: Sequence[Plan], look: _FreshLook, context: CycleContext) -> ClusterSnapshot | None:
         """The cluster as it is now, where all these plans fit it: they aged while they were made."""

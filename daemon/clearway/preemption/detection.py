@@ -24,11 +24,12 @@ from clearway.config.configuration import EternalConfig, PreemptorRule
 from clearway.eligibility.constraint import alternatives
 from clearway.eligibility.limits import may_be_lifted
 from clearway.eligibility.node_usage import licenses_of
-from clearway.eligibility.urgent import is_eternal, matching_rule, may_be_urgent, urgent_partitions
+from clearway.eligibility.urgent import is_eternal, matching_rule, may_be_urgent, name_of, urgent_partitions
 from clearway.model.claims import read_claims
-from clearway.model.cluster import ClusterSnapshot, Job, JobState, Topology
+from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.plan import Obstacle, ObstacleCode, Preemptor
 from clearway.model.report import Attempt, unguarded
+from clearway.model.site import Topology
 
 MOST_TASKS = 256  # of an array that start by one decision; the others are planned for once these have started
 MOST_COMPONENTS = 8  # of a heterogeneous job: they are planned for at once
@@ -68,7 +69,7 @@ def preemptor_of(
     components = () if job.het_job_id is None else snapshot.components.get(job.het_job_id, ())
     return Preemptor(
         job=job,
-        rule=rule.name or f"rule {rules.index(rule) + 1}",
+        rule=name_of(rule, rules.index(rule)),
         max_delay_s=max_delay_s,
         deadline=waits_since(job) + timedelta(seconds=max_delay_s),
         obstacle=found or (None if tasks else _LIMIT_REACHED),
@@ -115,7 +116,7 @@ def tasks_at_once(job: Job, snapshot: ClusterSnapshot) -> int:
         room = sum(node.cpus for node in snapshot.nodes) // max(1, job.cpus)
     tasks = min(job.pending_tasks, max(1, room), MOST_TASKS)
     apart = job.required_nodes or job.contiguous or job.switches or job.licenses or "[" in job.features
-    if apart or not all(map(_for_nodes, _reasons(job))):
+    if apart or not all(map(for_nodes, _reasons(job))):
         tasks = 1
     if job.array_limit:
         running = sum(1 for each in snapshot.jobs if each.array_job_id == job.array_job_id and each.state.holds_nodes)
@@ -142,7 +143,7 @@ def obstacle(job: Job, own_placements: frozenset[str], topology: Topology, now: 
     of = ObstacleCode
     eligible, required = job.eligible_time or job.submit_time, len(job.required_nodes)
     begins, begins_later = f"{eligible:%Y-%m-%d %H:%M:%S} UTC", eligible > max(now, job.submit_time)
-    possible = any(_for_nodes(reason) or may_be_lifted(reason) for reason in _reasons(job))
+    possible = any(for_nodes(reason) or may_be_lifted(reason) for reason in _reasons(job))
     each_waits = job.pending_tasks > 1 and "aftercorr" in job.dependency
     gpus_unknown = job.gpus is None or (bool(job.gres) and not job.gpus)
     few_switches = job.switches == 1 or 1 < job.switches < job.num_nodes
@@ -156,8 +157,8 @@ def obstacle(job: Job, own_placements: frozenset[str], topology: Topology, now: 
         (of.HELD, job.priority == 0, "it is held"),
         (of.ARRAY, each_waits, f"each of its tasks waits for another job's ({job.dependency})"),
         # For some seconds after a submission Slurm says that these two wait for nodes.
-        (of.OTHER_REASON, bool(job.dependency), f"it waits for other jobs ({job.dependency})"),
-        (of.OTHER_REASON, begins_later, f"it is not to start before {begins}"),
+        (of.LATER, bool(job.dependency), f"it waits for other jobs ({job.dependency})"),
+        (of.LATER, begins_later, f"it is not to start before {begins}"),
         (of.OTHER_REASON, not possible, f"it does not wait for nodes (reason {job.reason})"),
         (of.GRES, gpus_unknown, f"what it asks of each node cannot be told from {job.gres}"),
         (of.LICENSES, licenses_of(job.licenses) is None, one_of_several),
@@ -174,7 +175,7 @@ def _reasons(job: Job) -> list[str]:
     return job.reason.split(",") if job.pending_tasks > 1 else [job.reason]
 
 
-def _for_nodes(reason: str) -> bool:
+def for_nodes(reason: str) -> bool:
     return (reason.replace("_", "").replace(" ", "").lower() or "none").startswith(_WAITS_FOR_NODES)
 
 
@@ -258,9 +259,9 @@ class _Queue:
         for job in self.snapshot.jobs_on.get(name, ()):
             if is_eternal(job, self.settings):
                 continue
-            if job.time_limit_s is None or job.start_time is None:
+            if job.ends_by is None:
                 return self.never
-            free_at = max(free_at, job.start_time + timedelta(seconds=job.time_limit_s))
+            free_at = max(free_at, job.ends_by)
         return free_at
 
 

@@ -24,7 +24,8 @@ from functools import cached_property
 from math import ceil
 
 from clearway.estimates.costs import TIME_LIMIT_SLACK_S
-from clearway.model.plan import Alternative, Choice, Cost, CurvePoint, Explanation, Later, OperationPlan, RuleOutcome
+from clearway.model.explanation import Alternative, Explanation, Later, RuleOutcome
+from clearway.model.plan import Choice, Cost, CurvePoint, OperationPlan
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner, further_deadlines, with_point
 from clearway.planning.formulation.shared_bandwidth import shares, with_options
@@ -104,8 +105,9 @@ class Explaining:
         self._curve = replace(self._curve, complete=True)
         for rule in RULES:
             # More time may cost a rule more.
-            costs = [_least(rule, problem.within(each)) for each in further_deadlines(problem)]
-            self._rules.append(RuleOutcome(rule.name, min([each for each in costs if each is not None], default=None)))
+            points = [rule.decide(problem.within(each)).choose() for each in further_deadlines(problem)]
+            best = min([each for each in points if each is not None], key=lambda each: each.cost, default=None)
+            self._rules.append(RuleOutcome(rule.name, None if best is None else best.cost, self._unsaved_nodes(best)))
             yield
         for job_id, action in sorted(self._chosen.items()):
             if action is not Action.END:
@@ -113,6 +115,10 @@ class Explaining:
                 yield
         yield from self._find_later()
         yield from self._find_spared()
+
+    def _unsaved_nodes(self, point: CurvePoint | None) -> int:
+        killed = {each.job_id for each in (point.actions if point else ()) if each.action is Action.KILL}
+        return sum(max(1, each.job_nodes or each.nodes) for each in self._problem.candidates if each.job_id in killed)
 
     def _find_spared(self) -> Iterator[None]:
         problem = self._problem

@@ -35,9 +35,10 @@ from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.preemption.candidates import changes_at
 from clearway.preemption.plan import decide
+from clearway.preemption.pledges import not_approved, over_pledge, pledged, with_left
 from clearway.preemption.problem import horizon
 from clearway.preemption.proposals import SilentNodes
-from clearway.preemption.validation import ask_misfit, ask_of, over_budget, over_limits, waiting_now
+from clearway.preemption.validation import ask_misfit, ask_of, cannot_start, over_budget, over_limits, waiting_now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,7 @@ class Observation:
     parts_approved: bool = True  # all are carried out
     parts_placed: bool = True  # all have their placements, and are attached to them
     lost: str = ""  # why the plan does not fit any more, where no job leaves yet
+    in_vain: Outcome | None = None  # why the preemptor would not start though its nodes were free
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         """A preemptor that Slurm does not admit where room was to be made is left to Slurm."""
         if command is not Command.ATTACH or not e.plan.pin or error.retryable or e.state is not E.PLACING:
             return None
-        outcome = Outcome(OutcomeCode.CALLED_OFF, f"Slurm does not admit it to partition {e.plan.pin} ({error})")
+        outcome = Outcome(OutcomeCode.NODES_REFUSED, f"Slurm does not admit it to partition {e.plan.pin} ({error})")
         return replace(call_off(e, outcome), late=True)
 
     def cause(self, e: Eviction) -> Cause:
@@ -114,6 +116,22 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         asked = (plan.preemptor, plan.rule, plan.problem.max_delay_s, plan.deadline)
         preemptor = Preemptor(*asked, ordinary=ordinary, only_opportunistic=ordinary)
         return Cause(Purpose.PREEMPTION, preemptor, budgeted=not e.approved_by)
+
+    def looked_at_again(self, e: Eviction) -> tuple[str, ...]:
+        return (e.preemptor.job_id, *(each for each in e.plan.components if each != e.preemptor.job_id))
+
+    def in_vain(self, e: Eviction, cycle: CycleContext) -> str:
+        waiting = (cycle.snapshot.job_by_id.get(job_id) for job_id in self.looked_at_again(e))
+        waits = all(job is not None and job.state is JobState.PENDING for job in waiting)
+        if not waits:
+            return f"the {e.plan.called} {e.preemptor.display_id} does not wait any more"
+        if (found := _in_vain(e, cycle)) is not None:
+            return found.why
+        return _changed_ask(e, cycle)
+
+    def too_much(self, e: Eviction, p: Preemption, seen: Job, command: Command, cycle: CycleContext) -> str:
+        asks = command is Command.ASK_CHECKPOINT
+        return over_pledge(e, p, seen, cycle.now, late_kills=cycle.late_kills, asks=asks)
 
     def misfits(self, e: Eviction, cycle: CycleContext) -> dict[str, str]:
         lost = lost_nodes(e, cycle.snapshot, cycle.others) | _fewer_tasks(e, cycle.snapshot)
@@ -127,7 +145,7 @@ class EvictionLifecycle(Lifecycle[Eviction]):
             common,
             may_kill=common.may_kill and may_kill,
             may_resume=p.state is PreemptionState.SUSPENDED and may_resume(e, p, cycle),
-            kill_when_late=cycle.config.execution.late_checkpoint == "kill" and not p.eternal,
+            kill_when_late=cycle.late_kills and not p.eternal,
         )
 
     def replan(self, e: Eviction, stuck: Mapping[str, str], cycle: CycleContext) -> Plan | Phase | None:
@@ -152,6 +170,8 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         if e.plan.components:
             why = f"not all nodes of component {e.preemptor.display_id} will be free in time ({_listed(stuck)})"
             return undo(OutcomeCode.CALLED_OFF, why)
+        if changed := _changed_ask(e, cycle):  # it might never start where it is placed
+            return undo(OutcomeCode.CALLED_OFF, f"The {e.plan.called} {changed}, and no other plan is possible")
         text = f"Not all nodes will be free in time ({_listed(stuck)}), and no other plan is possible: it waits."
         return None if e.late else Phase(e.state, event=text, late=True)
 
@@ -175,14 +195,25 @@ class EvictionLifecycle(Lifecycle[Eviction]):
             return plan
         if over := over_budget(plan, operations.usage_beside(e, cycle.now), cycle.config.budget):
             return NoPlan(over)
+        # Of a job that was changed the operator is asked all the same.
+        pledge = pledged(plan, e, late_kills=cycle.late_kills)
+        if over := (e.approved_by and not plan.ordinary and not_approved(e, plan)) or pledge.asks:
+            return undo(OutcomeCode.COSTS_MORE, over)
+        plan = replace(plan, pledge=with_left(pledge, e))
         if changed and not plan.ordinary:
-            over = over_limits(plan, operations.takings(cycle.now), cycle.config.budget)
+            over = over_limits(plan, operations.takings(cycle.now), cycle.config.budget, cycle.snapshot.vouched)
         fresh = replace(plan, ask=ask_of(now, context.limits))
         return undo(OutcomeCode.CALLED_OFF, f"{told}, and {over}") if over else fresh
 
 
 def _changed_ask(e: Eviction, cycle: CycleContext) -> str:
     return ask_misfit(e.plan, cycle.snapshot, cycle.config, frozenset({e.placement}))
+
+
+def _in_vain(e: Eviction, cycle: CycleContext) -> Outcome | None:
+    """A job that asks for one of Clearway's placements waits in it, or was in it a moment ago."""
+    own = frozenset(filter(None, (e.placement, *(other.placement for other in cycle.others))))
+    return cannot_start(e.plan, cycle.snapshot, cycle.config, own)
 
 
 def _listed(reasons: Mapping[str, str]) -> str:
@@ -199,13 +230,16 @@ def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Obs
         ours = None
     elif done & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT, Command.EXTEND_PLACEMENT}:
         ours = placement(e, now, grace)
-    if preemptor is not None and done & {Command.ATTACH, Command.DETACH}:
-        preemptor = replace(preemptor, reservation=e.placement if Command.ATTACH in done else None)
+    if preemptor is not None and Command.ATTACH in done:
+        preemptor = replace(preemptor, reservation=e.placement)
+    elif preemptor is not None and Command.DETACH in done:
+        preemptor = replace(preemptor, reservation=None, partitions=e.preemptor.partitions)
     lost = lost_nodes(e, snapshot, cycle.others) if ours is None and e.state is E.PLACING else {}
     changed = _changed_ask(e, cycle) if e.state is E.PLACING else ""
     return Observation(
         lost=f"The {e.plan.called} {changed}" if changed else _listed(lost),
         preemptor=preemptor,
+        in_vain=_in_vain(e, cycle) if e.state.before_start else None,
         hidden=Command.DELETE_PLACEMENT not in done and snapshot.hides(e.preemptor.job_id),
         placement=ours,
         nodes_free=_nodes_free(e, snapshot),
@@ -272,6 +306,16 @@ def _attached(e: Eviction, job: Job | None) -> bool:
     return job is not None and e.is_for(job) and job.state is not JobState.ENDED and job.reservation == e.placement
 
 
+def _has_to_be_let_out(e: Eviction, observation: Observation) -> bool:
+    """It is in the placement; or it was requeued after its start, and waits in one of its partitions alone."""
+    job = observation.preemptor
+    if e.placement and (observation.attached or _attached(e, job)):
+        return True
+    if job is None or job.state is not JobState.PENDING or job.reservation is not None or not e.plan.pin:
+        return False
+    return e.is_for(job) and job.partitions == (e.plan.pin,) != e.preemptor.partitions
+
+
 def next_phase(e: Eviction, observation: Observation, now: datetime, watch_return_s: float) -> Phase | None:
     """The next row for the eviction as a whole; None: nothing to do before another snapshot."""
     if not e.state.acting:
@@ -280,7 +324,7 @@ def next_phase(e: Eviction, observation: Observation, now: datetime, watch_retur
         return _before_start(e, observation, now)
     # A preemptor that stays in its placement could start there again. Detached first: Slurm refuses to delete a
     # reservation in use, and a running job survives the detaching.
-    if e.placement and (observation.attached or _attached(e, observation.preemptor)):
+    if _has_to_be_let_out(e, observation):
         return Phase(e.state, Command.DETACH)
     placed = observation.placement
     if e.suspended_nodes:  # it stays over them, and only there
@@ -305,6 +349,8 @@ def _before_start(e: Eviction, observation: Observation, now: datetime) -> Phase
         return started
     if (pointless := _pointless(e, job)) or job is None:
         return undo(OutcomeCode.POINTLESS, pointless)
+    if observation.in_vain is not None:
+        return _started(e, observation.inside, now) if observation.inside else call_off(e, observation.in_vain)
     if observation.part_lost:
         return undo(OutcomeCode.CALLED_OFF, f"component {observation.part_lost} of its heterogeneous job has no plan")
     if observation.stranger is not None:
@@ -349,8 +395,6 @@ def _pointless(e: Eviction, job: Job | None) -> str:
         return f"The {e.plan.called} is gone"
     if job.state is not JobState.PENDING:
         return ""
-    if job.priority == 0:
-        return f"The {e.plan.called} is held"
     changed = job.num_nodes > e.preemptor.num_nodes or job.partitions not in (e.preemptor.partitions, (e.plan.pin,))
     return f"The {e.plan.called} was changed" if changed else ""
 

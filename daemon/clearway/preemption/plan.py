@@ -30,7 +30,7 @@ from clearway.planning.formulation.shared_bandwidth import with_options
 from clearway.preemption.candidates import Survey
 from clearway.preemption.explanation import without
 from clearway.preemption.node_needs import node_of, placement_nodes, takes_parts
-from clearway.preemption.problem import PreparedProblem, eternal_jobs, prepare_problem
+from clearway.preemption.problem import PreparedProblem, eternal_jobs, frees_in_s, prepare_problem
 from clearway.preemption.validation import ask_of, before_planning, latest_start, reserved_before_end
 
 # What sparing a chosen job would have cost takes one more planner run each: worth it for as many as people read.
@@ -244,6 +244,7 @@ def plan_of(
         partition=prepared.partition,
         ask=ask_of(preemptor, prepared.context.limits),
         begins_in_s=prepared.context.begins_in_s,
+        frees_in_s=frees_in_s(preemptor, prepared.context),
     )
 
 
@@ -344,7 +345,7 @@ def _cheapest(options: tuple[Option, ...]) -> str:
         case Action.SUSPEND:
             return "it could be suspended in memory"
         case _:
-            return f"saving it would take {format_duration(best.checkpoint_s)}"
+            return f"saving it would take {format_duration(best.takes_s)}"
 
 
 def _infeasible(prepared: PreparedProblem) -> str:

@@ -7,9 +7,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 
-from clearway.eligibility.constraint import alternatives, satisfied
 from clearway.eligibility.context import PlanningContext
-from clearway.eligibility.node_usage import amounts_of, could_hold, pools
+from clearway.eligibility.node_usage import amounts_of, pools, suits
 from clearway.eligibility.under_way import UnderWay
 from clearway.eligibility.urgent import is_eternal
 from clearway.estimates.checkpoint_load import approval_s, file_system_busy_s
@@ -192,16 +191,15 @@ def _candidates(
                 why = "it shares its nodes with jobs that may not be preempted, so nothing would be freed"
             verdicts.append(Verdict(job_id, Choice.EXEMPT, code, why))
             continue
-        start = job.start_time or context.now
-        ran_s = max(0.0, (context.now - start).total_seconds())
+        start, end = job.start_time or context.now, job.ends_by
         candidate = Candidate(
             job_id=job_id,
             nodes=len(names),
             options=options,
             node_names=names,
             holds=() if holds is None else tuple([holds[job_id][name] for name in names]),
-            ran_s=round(ran_s, 3),
-            remaining_s=None if job.time_limit_s is None else round(max(0.0, job.time_limit_s - ran_s), 3),
+            ran_s=round(job.ran_s(context.now), 3),
+            remaining_s=None if end is None else round(max(0.0, (end - context.now).total_seconds()), 3),
             waited_s=round(max(0.0, (start - job.submit_time).total_seconds()), 3),
             preempt_priority=context.snapshot.preempt_priorities.of(job),
             job_nodes=len(job.nodes),
@@ -216,13 +214,17 @@ def horizon(preemptor: Preemptor, context: PlanningContext) -> float:
     What passes before the plan is begun, and what Slurm needs to end jobs and start the preemptor, is taken off. After
     its deadline it gets its max delay once more: it is still urgent, and a horizon of zero would only allow kills.
     """
-    config = context.config
     remaining_s = ((preemptor.late_until or preemptor.deadline) - context.now).total_seconds()
     if remaining_s <= 0:
         remaining_s = preemptor.max_delay_s
-    starts_s = config.execution.kill_allowance + (BACKFILL_S if preemptor.components else 0.0)
-    waits_s = context.begins_in_s + approval_s(config.daemon.mode, config.execution)
-    return max(0.0, remaining_s - starts_s - waits_s)
+    return max(0.0, remaining_s - frees_in_s(preemptor, context) - context.begins_in_s)
+
+
+def frees_in_s(preemptor: Preemptor, context: PlanningContext) -> float:
+    """Seconds beside what jobs need to leave: for an operator's approval, and for Slurm to end them and start it."""
+    execution = context.config.execution
+    starts_s = execution.kill_allowance + (BACKFILL_S if preemptor.components else 0.0)
+    return starts_s + approval_s(context.config.daemon.mode, execution)
 
 
 def longest_horizon(some: Sequence[Preemptor], context: PlanningContext) -> float:
@@ -271,11 +273,8 @@ def _suits(node: Node, job: Job, partition: str, under_way: UnderWay) -> bool:
     """Whether the preemptor could run on this node, were it empty and switched on."""
     return (
         node.name not in under_way.nodes
-        and partition in node.partitions
         and (node.reservation is None or node.name in under_way.own_nodes)
-        and node.name not in job.excluded_nodes
-        and any(satisfied(each, frozenset(node.features)) for each in alternatives(job.features) or ())
-        and could_hold(node, job)
+        and suits(node, job, partition)
     )
 
 

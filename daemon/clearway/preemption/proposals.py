@@ -20,10 +20,12 @@ from clearway.execution.open_operations import OpenOperations
 from clearway.execution.progress import entered, planned_preemptions
 from clearway.execution.restraints import UserPauses
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
-from clearway.model.operations import Eviction, EvictionState, Operation, Usage
+from clearway.model.operations import Eviction, EvictionState, Operation
 from clearway.model.plan import NoPlan, Plan, Preemptor
+from clearway.model.records import Usage
 from clearway.preemption.detection import waits_since
 from clearway.preemption.plan import decide
+from clearway.preemption.pledges import grown_more, is_for_the_same, not_approved, pledged
 from clearway.preemption.validation import after_planning, over_budget, over_limits, plan_aged, plan_misfit, waiting_now
 
 _SLURM_HAS_ITS_TURN_S = 15.0  # with enough free nodes it starts the job itself by then
@@ -92,13 +94,23 @@ class Proposals:
     basis: PlanningBasis
     outdated: dict[str, tuple[Eviction, str]] = field(default_factory=dict)  # and why, by job_id of the preemptor
 
+    def pledged(self, plan: Plan, context: CycleContext) -> Plan:
+        """With what may leave for its job in all, evictions before included."""
+        earlier = self.operations.newest_begun(plan.preemptor)
+        goes_on = earlier is not None and is_for_the_same(earlier, plan.preemptor)
+        return replace(plan, pledge=pledged(plan, earlier if goes_on else None, late_kills=context.late_kills))
+
     def asked_about(self, plan: Plan, usage: Usage, context: CycleContext) -> str:
         """Why a plan needs approval, half a sentence; asked again while it waits: a budget recovers, a pause ends."""
+        if plan.pledge is not None and plan.pledge.asks:
+            return plan.pledge.asks
         budget = over_budget(plan, usage, context.config.budget)
         if budget or plan.ordinary:
             return budget
         asked = self.pauses.asked_about(plan.preemptor.user, context.now)
-        return asked or over_limits(plan, self.operations.takings(context.now), context.config.budget)
+        return asked or over_limits(
+            plan, self.operations.takings(context.now), context.config.budget, context.snapshot.vouched
+        )
 
     def needless(
         self,
@@ -208,7 +220,10 @@ class Proposals:
         return True
 
     def _same_again(self, e: Eviction, context: CycleContext) -> Plan | None:
-        """A plan in which the same jobs leave the same nodes in the same ways, or fewer of them."""
+        """A plan in which the same jobs leave the same nodes in the same ways, or fewer of them.
+
+        They lose no more than the time that has passed. So the number of a proposal stands for what was read.
+        """
         preemptor = waiting_now(e.plan, context.snapshot, context.config)
         if preemptor is None:
             return None
@@ -216,11 +231,12 @@ class Proposals:
         under_way = under_way_by(self.operations.others(e), preemptor.deadline)
         under_way = replace(under_way, nodes=under_way.nodes | elsewhere)
         plan = decide(preemptor, self.basis.context(context, under_way), self.basis.planner)
-        approved = {(each.job_id, each.action) for each in e.plan.chosen.actions}
-        if isinstance(plan, NoPlan) or not {(each.job_id, each.action) for each in plan.chosen.actions} <= approved:
+        if isinstance(plan, NoPlan) or not_approved(e, plan) or grown_more(e.plan, plan):
             return None
+        same = len(plan.chosen.actions) == len(e.plan.chosen.actions)
+        plan = replace(plan, same_since=e.plan.same_since if same else e.revision + 1)
         leaving = {job.job_id for job in e.plan.leaving}
         verdicts = [
             told for each in (e.plan, plan) for told in each.verdicts if (told.job_id in leaving) == (each is plan)
         ]
-        return replace(plan, verdicts=tuple(sorted(verdicts, key=lambda each: each.job_id)))
+        return self.pledged(replace(plan, verdicts=tuple(sorted(verdicts, key=lambda each: each.job_id))), context)

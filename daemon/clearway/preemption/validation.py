@@ -15,15 +15,21 @@ from clearway.config.access import BudgetConfig
 from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.limits import Later, holds_back, may_be_lifted
+from clearway.eligibility.node_usage import pools
+from clearway.eligibility.under_way import UnderWay
 from clearway.execution import open_operations
+from clearway.execution.lifecycle import is_placement
 from clearway.model.claims import CheckpointHow, last_checkpoint, read_claims
 from clearway.model.cluster import ClusterSnapshot, Job, JobState
 from clearway.model.limits import Limits
-from clearway.model.operations import Eviction, Operation, Usage
-from clearway.model.plan import Ask, OperationPlan, Plan, Preemptor
-from clearway.model.problem import Action
-from clearway.model.records import Taking
-from clearway.preemption.detection import imagined_job, ordinary, preemptor_of, tasks_at_once, waits_since
+from clearway.model.operations import Eviction, Operation
+from clearway.model.outcome import Outcome, OutcomeCode
+from clearway.model.plan import Ask, ObstacleCode, OperationPlan, Plan, Preemptor
+from clearway.model.problem import Action, Needs
+from clearway.model.records import Taking, Usage
+from clearway.model.site import Vouched
+from clearway.planning.formulation.partial_nodes import serves_beside
+from clearway.preemption.detection import for_nodes, imagined_job, ordinary, preemptor_of, tasks_at_once, waits_since
 
 
 def reserved_before_end(job: Job, start: datetime, context: PlanningContext) -> dict[str, str]:
@@ -41,16 +47,24 @@ def latest_start(preemptor: Preemptor, now: datetime) -> datetime:
 def before_planning(preemptor: Preemptor, partition: str, context: PlanningContext) -> str:
     """Why no plan on the nodes of this partition can help; empty where one may."""
     job, limits = preemptor.job, context.limits
-    # Of an array squeue tells the reasons of all its waiting tasks.
-    named = all(may_be_lifted(reason) for reason in job.reason.split(","))
-    if limits is None:
-        return f"it does not wait for nodes (reason {job.reason})" if named else ""
     now = Later(context.snapshot, coming=_coming(job, preemptor.components, context.under_way.evictions, context))
-    # A limit of a kind that is not known here, or one that Slurm has not looked at again since it was changed.
-    if named and not holds_back(job, partition, limits, now, tasks=preemptor.tasks):
-        return f"it does not wait for nodes (reason {job.reason})"
+    if why := _unknown_limit(job, (partition,), limits, now, preemptor.tasks):
+        return why
+    if limits is None:
+        return ""
     now = replace(now, leaving=context.snapshot.running)
     return _told(holds_back(job, partition, limits, now, tasks=preemptor.tasks))
+
+
+def _unknown_limit(job: Job, partitions: Sequence[str], limits: Limits | None, now: Later, tasks: int) -> str:
+    """What is said where Slurm names a limit of a kind that is not known here, or has not looked again since it was
+    changed; empty where it names none.
+    """
+    # Of an array squeue tells the reasons of all its waiting tasks.
+    if not all(may_be_lifted(reason) for reason in job.reason.split(",")):
+        return ""
+    found = limits is not None and any(holds_back(job, each, limits, now, tasks=tasks) for each in partitions)
+    return "" if found else f"it does not wait for nodes (reason {job.reason})"
 
 
 def after_planning(
@@ -62,19 +76,52 @@ def after_planning(
     """
     snapshot, limits = context.snapshot, context.limits
     job = snapshot.job_by_id.get(plan.preemptor.job_id, plan.preemptor)
-    reserved = reserved_before_end(job, plan.due, context)
+    gone = _gone(plan, others, group)
+    why = _reserved(plan, job, context) or _scarce_licenses(job, others, gone, snapshot, begun=begun)
+    if why or limits is None:
+        return why
+    later = Later(snapshot, gone, _coming(job, plan.components, others, context))
+    nodes = [each for each in map(snapshot.node_by_name.get, plan.placement_nodes) if each is not None]
+    tasks = 1 if begun else plan.tasks
+    del nodes[len(nodes) if tasks == plan.tasks else job.num_nodes :]
+    possible = [plan.partition] if plan.partition else job.partitions
+    if begun and (why := _new_limit(plan, job, possible, limits, later)):
+        return why
+    whys = [holds_back(job, partition, limits, later, nodes, tasks=tasks) for partition in possible]
+    return "" if "" in whys or not whys else _told(whys[0])
+
+
+def _new_limit(plan: Plan, job: Job, partitions: Sequence[str], limits: Limits, later: Later) -> str:
+    """As long as no job has left: what Slurm says has nothing to do with that then."""
+    new = job.reason != plan.preemptor.reason and later.leaving <= later.snapshot.running
+    return _unknown_limit(job, partitions, limits, replace(later, leaving=frozenset()), 1) if new else ""
+
+
+def _reserved(plan: Plan, job: Job, context: PlanningContext) -> str:
+    """What is said where a reservation takes a node: one to come, or one that has begun and is none of Clearway's."""
+    begun = (each for each in context.reservations if each.start_time <= context.now < each.end_time)
+    others = (each for each in begun if each.name != job.reservation and not is_placement(each))
+    reserved = {name: each.name for each in others for name in each.nodes}
+    reserved |= reserved_before_end(job, plan.due, context)
     if taken := next((name for name in plan.placement_nodes if name in reserved), ""):
         called = f"{plan.called} {job.job_id}"
         return f"reservation {reserved[taken]} takes node {taken} before the {called} would have ended"
-    if limits is None:
+    return ""
+
+
+def _scarce_licenses(
+    job: Job, others: Sequence[Operation], gone: frozenset[str], snapshot: ClusterSnapshot, *, begun: bool
+) -> str:
+    """What is said where too few of the job's licenses would be free once these jobs have gone."""
+    if not job.licenses:
         return ""
-    later = Later(snapshot, _gone(plan, others, group), _coming(job, plan.components, others, context))
-    nodes = [snapshot.node_by_name[name] for name in plan.placement_nodes if name in snapshot.node_by_name]
-    tasks = 1 if begun else plan.tasks
-    nodes = nodes if tasks == plan.tasks else nodes[: job.num_nodes]
-    possible = [plan.partition] if plan.partition else job.partitions
-    whys = [holds_back(job, partition, limits, later, nodes, tasks=tasks) for partition in possible]
-    return "" if "" in whys or not whys else _told(whys[0])
+    # Its placement may hold them already though the job is not in it.
+    holding = replace(job, reservation=job.reservation or "its placement") if begun else job
+    gone |= {each.job_id for each in snapshot.holders if each.state is JobState.COMPLETING}
+    found, _ = pools(holding, snapshot, UnderWay(evictions=tuple(others)), gone, ())
+    needs = Needs()
+    scarce = [each.name for each in found if not serves_beside(each, needs)]
+    return f"no job leaves for it: too few of {', '.join(scarce)} would be free" if scarce else ""
 
 
 def _gone(plan: Plan, others: Sequence[Operation], group: Sequence[Plan]) -> frozenset[str]:
@@ -111,11 +158,14 @@ def _coming(
 # tests/unit/core/test_ask.py says why of each.
 _BLANK = imagined_job(0, (), datetime.fromtimestamp(0, UTC), raw_state="")
 _NAMES = (
-    *("name", "state", "raw_state", "reason", "submit_time", "eligible_time", "start_time", "nodes", "comment"),
-    *("batch", "requeueable", "priority", "dependency", "reservation", "array_job_id", "array_task_id"),
+    *("name", "state", "raw_state", "reason", "submit_time", "eligible_time", "start_time", "end_time", "over_time_s"),
+    *("deadline", "nodes", "comment", "batch", "requeueable", "priority", "nice", "dependency", "reservation"),
+    *("array_job_id", "array_task_id"),
     *("pending_tasks", "array_limit", "het_job_id", "het_job_offset"),
 )
 WITHOUT_INFLUENCE: Mapping[str, Any] = {name: getattr(_BLANK, name) for name in _NAMES}
+# What reasons begin with that may be about one of several partitions.
+_OF_A_PARTITION = ("Partition", "AccountNotAllowed", "QOS")
 _OF_PREEMPTOR = [each.name for each in fields(Ask) if each.name not in ("job", "since", "partitions")]
 
 
@@ -128,6 +178,27 @@ def ask_of(preemptor: Preemptor, limits: Limits | None = None) -> Ask:
         **{name: getattr(preemptor, name) for name in _OF_PREEMPTOR},
         partitions=tuple(seen[name] for name in preemptor.partitions if name in seen),
     )
+
+
+def cannot_start(
+    plan: Plan, snapshot: ClusterSnapshot, config: Config, own: frozenset[str] = frozenset()
+) -> Outcome | None:
+    """Why the job of a plan, which waits, would not start though its nodes were free; None where it would.
+
+    By what Slurm says of it now: what keeps a plan from being made calls one off as well, and so does a reason that is
+    not known, which is newer than the plan. ``own`` are Clearway's placements.
+    """
+    now = waiting_now(plan, snapshot, config, own)
+    if now is None or (found := now.obstacle) is None:
+        return None
+    # Until Slurm looks again it may be about another of the partitions, which the job may not start in meanwhile. Of
+    # its own one, limits are looked at by themselves.
+    if plan.pin and found.code is ObstacleCode.OTHER_REASON and now.job.reason.startswith(_OF_A_PARTITION):
+        return None
+    by_hand = found.code is ObstacleCode.HELD and (now.job.reason == "JobHeldUser" or for_nodes(now.job.reason))
+    owners = by_hand or found.code in (ObstacleCode.LATER, ObstacleCode.RESERVATION)
+    code = OutcomeCode.POINTLESS if owners else OutcomeCode.CALLED_OFF
+    return Outcome(code, f"The {plan.called} would not start: {found.why}")
 
 
 def ask_misfit(plan: Plan, snapshot: ClusterSnapshot, config: Config, own: frozenset[str] = frozenset()) -> str:
@@ -177,16 +248,26 @@ def _pending(plan: Plan, snapshot: ClusterSnapshot) -> Job | None:
 def over_budget(plan: OperationPlan, usage: Usage, budget: BudgetConfig) -> str:
     """Why this plan would exceed what preemption may cost in an hour; empty when it does not."""
     jobs = sum(job.job_id not in plan.eternal for job in plan.preemptees)
-    return open_operations.over_budget(jobs, plan.chosen.lost_work_node_s or 0.0, usage, budget)
+    return open_operations.over_budget(jobs, plan.lost_node_s, usage, budget)
 
 
-def over_limits(plan: Plan, takings: Sequence[Taking], budget: BudgetConfig) -> str:
-    """Why this plan would exceed what may be taken in an hour for its user, account or rule; empty otherwise."""
+def _named(taking: Taking, kind: str, job: Job, vouched: Vouched) -> tuple[str, ...]:
+    """For whom this counts as taken, beside a job of this user and account."""
+    any_account = kind == "account" and not vouched.accounts and taking.user == job.user
+    return (getattr(taking, kind), *([job.account] if any_account else []))
+
+
+def over_limits(plan: Plan, takings: Sequence[Taking], budget: BudgetConfig, vouched: Vouched) -> str:
+    """Why this plan would exceed what may be taken in an hour for its user, account or rule; empty otherwise.
+
+    Where Slurm takes any account, all that a user has taken counts for each account that the user gives: a new name
+    would be a new budget.
+    """
     jobs = sum(job.job_id not in plan.eternal for job in plan.preemptees)
-    lost_node_s = plan.chosen.lost_work_node_s or 0.0
+    lost_node_s = plan.lost_node_s
     who = {"user": plan.preemptor.user, "account": plan.preemptor.account, "rule": plan.rule}
     for kind, name in who.items():
-        same = [each for each in takings if name and getattr(each, kind) == name]
+        same = [each for each in takings if name and name in _named(each, kind, plan.preemptor, vouched)]
         lost_h = (sum(each.lost_node_s for each in same) + lost_node_s) / 3_600
         sums = {"evictions": len(same) + 1, "jobs": sum(each.jobs for each in same) + jobs, "lost_node_hours": lost_h}
         for what, amount in sums.items():
@@ -221,6 +302,8 @@ def _waits_otherwise(plan: Plan, snapshot: ClusterSnapshot, config: Config | Non
         return f"{named} does not wait any more"
     if job.priority == 0:
         return f"{named} is held"
+    if config is not None and (found := cannot_start(plan, snapshot, config)) is not None:
+        return found.why
     if config is not None and (what := ask_misfit(plan, snapshot, config)):
         return f"{named} {what}"
     if tasks_at_once(job, snapshot) < plan.tasks:
@@ -232,6 +315,8 @@ def _node_misfit(name: str, plan: Plan, snapshot: ClusterSnapshot, promised: fro
     node = snapshot.node_by_name.get(name)
     if node is None or not (node.available or (node.boot_s is not None and name in plan.free_nodes)):
         return f"node {name} is not available any more"
+    if plan.partition and plan.partition not in node.partitions:
+        return f"node {name} is not in partition {plan.partition} any more"
     gone = promised | {job.job_id for job in plan.leaving} | set(plan.staying)
     for job in snapshot.jobs_on.get(name, ()):
         if job.job_id not in gone and job.state is not JobState.COMPLETING:

@@ -15,9 +15,11 @@ bounded by that, and not what a hostile one does, in its time zones above all: s
 import html
 import re
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from clearway.config.fields import printable
 from clearway.drain.request import new_request
@@ -37,6 +39,7 @@ _LONGEST_UID = 200
 _EARLIEST_YEAR = 2_000
 _LINE = re.compile(r"(nodes|partition|users)\s*[:=]\s*(.*)", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>")  # some programs write descriptions in HTML
+_NEW_LINE = re.compile(r"</?(?:br|p|div|li|ul|ol|tr|td|th|table|h[1-6]|hr|pre|blockquote)\b[^<>]*>", re.IGNORECASE)
 _ALWAYS = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST"}
 _RULE_PARTS = {
     "DAILY": _ALWAYS,
@@ -61,8 +64,10 @@ def uid_of(key: str) -> str:
 
 def read_calendar(text: str, now: datetime, ahead_s: float) -> CalendarContents:
     """What is not over yet and begins within ``ahead_s``. Raises ``ConfigError`` where the whole cannot be used."""
-    reader = _Reader(now=now, until=now + timedelta(seconds=ahead_s))
-    for event in _events(text):
+    events, zones = _parsed(text)
+    days = {str(each.get("UID")) for each in events if each.get("RECURRENCE-ID") is None and _has_days(each)}
+    reader = _Reader(now=now, until=now + timedelta(seconds=ahead_s), zones=zones, days=frozenset(days))
+    for event in events:
         reader.take(event)
     untold = [f"{reader.untold:,} more events are not understood"] if reader.untold else []
     return CalendarContents(
@@ -74,19 +79,21 @@ def read_calendar(text: str, now: datetime, ahead_s: float) -> CalendarContents:
     )
 
 
-def _events(text: str) -> list[_Event]:
-    """First the overrides of single times, then the events that they belong to."""
-    from icalendar import Calendar, Event  # noqa: PLC0415 - an optional dependency
+def _parsed(text: str) -> tuple[list[_Event], dict[str, _Event]]:
+    """First the overrides of single times, then the events that they belong to; the file's time zones, by name."""
+    from icalendar import Calendar, Event, Timezone  # noqa: PLC0415 - an optional dependency
 
+    text = text.removeprefix("\ufeff")  # which some programs begin a file with
     if not text.rstrip().upper().endswith("END:VCALENDAR"):
         raise ConfigError("it is no iCalendar file, or not a whole one: its last line is not END:VCALENDAR")
     try:
         calendar = Calendar.from_ical(text)
         events = [each for each in calendar.walk("VEVENT") if isinstance(each, Event)]
+        zones = {str(each.get("TZID")): each for each in calendar.walk("VTIMEZONE") if isinstance(each, Timezone)}
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         first = printable(str(error).strip().partition("\n")[0])
         raise ConfigError(f"it is no iCalendar file that can be read: {first[:200]}") from None
-    return sorted(events, key=lambda each: each.get("RECURRENCE-ID") is None)
+    return sorted(events, key=lambda each: each.get("RECURRENCE-ID") is None), zones
 
 
 class _Unclear(Exception):  # noqa: N818 - half a sentence on an event, and no failure
@@ -97,6 +104,8 @@ class _Unclear(Exception):  # noqa: N818 - half a sentence on an event, and no f
 class _Reader:
     now: datetime
     until: datetime
+    zones: Mapping[str, Any]  # as the file itself defines them
+    days: frozenset[str]  # UIDs of events that last whole days
     wanted: dict[str, PromiseRequest] = field(default_factory=dict)
     unclear: set[str] = field(default_factory=set)
     complaints: list[str] = field(default_factory=list)
@@ -105,6 +114,8 @@ class _Reader:
     versions: dict[str, Version] = field(default_factory=dict)
     repeated: int = 0
     empty: int = 0  # rules that hold at no time
+    replaced: dict[str, set[datetime]] = field(default_factory=dict)  # by UID: times that another event is for
+    _of_file: dict[str, tzinfo] = field(default_factory=dict)
 
     def take(self, event: _Event) -> None:
         uid = str(event.get("UID") or "")
@@ -127,11 +138,8 @@ class _Reader:
             what, why = event.errors[0]
             raise _Unclear(printable(f"{what}: {why}".replace("\n", " "))[:200])
         begin = _start(event)
-        override = _replaced(event, begin)
-        own = _key(uid, override) if override else uid
-        if own in self.seen:
-            raise _Unclear("there is another event of its UID")
-        self.seen.add(own)
+        override = _replaced(event, begin, whole_days=uid in self.days)
+        own = self._named(uid, override)
         if "SEQUENCE" in event or "LAST-MODIFIED" in event:
             self.versions[own] = _version(event)
         if str(event.get("STATUS") or "").upper() == "CANCELLED":
@@ -141,8 +149,18 @@ class _Reader:
             return
         if override:
             raise _Unclear("it replaces one time of another event, and repeats itself")
-        keys = ((_key(uid, each), each) for each in self._repeated(event, begin))
+        keys = ((_key(uid, each), each) for each in self._repeated(event, begin, self.replaced.get(uid, set())))
         self._want(event, begin, [(key, each) for key, each in keys if key not in self.seen])
+
+    def _named(self, uid: str, override: datetime | None) -> str:
+        """The key of an event that has not been seen before."""
+        own = _key(uid, override) if override else uid
+        if own in self.seen:
+            raise _Unclear("there is another event of its UID")
+        self.seen.add(own)
+        if override:
+            self.replaced.setdefault(uid, set()).add(override.astimezone(UTC))
+        return own
 
     def _want(self, event: _Event, begin: datetime, times: list[tuple[str, datetime]]) -> None:
         """A promise for each of these times that is looked at."""
@@ -151,6 +169,9 @@ class _Reader:
             end = _end(event, begin, start)
             if end <= self.now or start > self.until:
                 continue
+            self._look_at_zone(event["DTSTART"], start)
+            if "DTEND" in event:
+                self._look_at_zone(event["DTEND"], _zoned(event["DTEND"]))
             said = said or _said(str(event.get("DESCRIPTION") or ""))
             self.wanted[key] = _wish(event, said, start, end)
             if len(self.wanted) > MOST_PROMISES:
@@ -158,27 +179,46 @@ class _Reader:
                     f"it asks for more than {MOST_PROMISES:,} promises: look less far ahead, or have fewer events"
                 )
 
-    def _repeated(self, event: _Event, begin: datetime) -> list[datetime]:
+    def _look_at_zone(self, given: Any, when: datetime) -> None:
+        """A file may define a zone otherwise than the world does: GMT with summer time."""
+        name = str(given.params.get("TZID"))
+        if name not in self.zones or not isinstance(when.tzinfo, ZoneInfo):
+            return
+        try:
+            if name not in self._of_file:
+                self._of_file[name] = self.zones[name].to_tz(lookup_tzid=False)
+            offset = when.replace(tzinfo=self._of_file[name]).utcoffset()
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise _Unclear(f"its time zone {printable(name[:60])} cannot be read: {printable(str(error))}") from None
+        if offset != when.utcoffset():
+            raise _Unclear(f"the file defines time zone {printable(name[:60])} otherwise than it is known by that name")
+
+    def _repeated(self, event: _Event, begin: datetime, replaced: AbstractSet[datetime]) -> list[datetime]:
         """The times within what is looked at, and a promise's longest duration before."""
         self.repeated += event.get("RRULE") is not None
         if self.repeated > MOST_REPEATED:
             raise _Unclear(f"more than {MOST_REPEATED} events repeat")
         earliest = self.now - timedelta(seconds=LONGEST_S)
         found = {begin} | {_aware(each, begin) for each in _listed(event, "RDATE")}
-        rule = event.get("RRULE")
-        if isinstance(rule, list):
-            raise _Unclear("it repeats by more than one rule")
-        if rule is not None:
-            if self.empty >= _MOST_EMPTY:
-                raise _Unclear(f"the rules of {_MOST_EMPTY} events before it hold at no time")
-            by_rule = _by_rule(rule, begin, earliest, self.until)
-            self.empty += by_rule is None
-            if by_rule is None and "UNTIL" not in rule:
-                raise _Unclear("its rule holds at no time")
-            found |= by_rule or set()
+        if event.get("RRULE") is not None:
+            found |= self._ruled(event["RRULE"], begin, earliest)
         left_out = {_aware(each, begin).astimezone(UTC) for each in _listed(event, "EXDATE")}
         in_time = [each for each in sorted(found) if earliest <= each <= self.until]
+        strange = sorted(each for each in replaced - set(in_time) if earliest <= each <= self.until)
+        if strange:
+            raise _Unclear(f"another event replaces its time {strange[0]:%Y-%m-%d %H:%M} UTC, which it does not have")
         return [each for each in in_time if each.astimezone(UTC) not in left_out]
+
+    def _ruled(self, rule: Any, begin: datetime, earliest: datetime) -> set[datetime]:
+        if isinstance(rule, list):
+            raise _Unclear("it repeats by more than one rule")
+        if self.empty >= _MOST_EMPTY:
+            raise _Unclear(f"the rules of {_MOST_EMPTY} events before it hold at no time")
+        found = _by_rule(rule, begin, earliest, self.until)
+        self.empty += found is None
+        if found is None and "UNTIL" not in rule:
+            raise _Unclear("its rule holds at no time")
+        return found or set()
 
 
 def _by_rule(rule: Any, begin: datetime, earliest: datetime, until: datetime) -> set[datetime] | None:
@@ -228,13 +268,21 @@ def _start(event: _Event) -> datetime:
     return _zoned(given)
 
 
-def _replaced(event: _Event, begin: datetime) -> datetime | None:
-    """The time of another event that this one is for."""
+def _has_days(event: _Event) -> bool:
+    when = None if event.errors else getattr(event.get("DTSTART"), "dt", None)
+    return isinstance(when, date) and not isinstance(when, datetime)
+
+
+def _replaced(event: _Event, begin: datetime, *, whole_days: bool) -> datetime | None:
+    """The time of another event that this one is for. Of one that lasts whole days some programs tell its midnight."""
     given = event.get("RECURRENCE-ID")
     if given is None:
         return None
     if isinstance(given, list) or given.params.get("RANGE"):
         raise _Unclear("its RECURRENCE-ID is for more than one time")
+    if whole_days:
+        when = _zoned(given)
+        return _aware((when.astimezone() if when.tzinfo is UTC else when).date(), None)
     return _zoned(given) if isinstance(given.dt, datetime) and given.dt.tzinfo else _aware(given.dt, begin)
 
 
@@ -309,7 +357,7 @@ def _wish(event: _Event, said: Mapping[str, str], start: datetime, end: datetime
 
 def _said(description: str) -> dict[str, str]:
     if _TAG.search(description):
-        description = html.unescape(_TAG.sub("\n", description))
+        description = html.unescape(_TAG.sub("", _NEW_LINE.sub("\n", description)))
     said: dict[str, str] = {}
     for line in description.splitlines():
         if found := _LINE.fullmatch(line.strip()):

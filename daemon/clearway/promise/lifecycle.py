@@ -99,7 +99,7 @@ def plan_promise(
     if isinstance(found, NoPlan):
         return found
     cheapest, plan = found.point, plan_alone(found, planner)
-    saving_s = sum(each.checkpoint_s for each in cheapest.actions if each.action in CHECKPOINTS)
+    saving_s = sum(each.takes_s for each in cheapest.actions if each.action in CHECKPOINTS)
     rounding_s = 2 * plan.problem.step_s
     needed_s = plan.problem.busy_s + saving_s + rounding_s + config.promises.spare + config.execution.kill_allowance
     asks_at = order.at - timedelta(seconds=needed_s)
@@ -133,9 +133,7 @@ def in_the_way(job: Job, order: PromiseOrder, placement: str) -> bool:
     """Whether a job on promised nodes would still be there at the promised time, and is not one that they are for."""
     if job.state is JobState.COMPLETING or (placement and job.reservation == placement):
         return False
-    if job.time_limit_s is None or job.start_time is None:
-        return True
-    return job.start_time + timedelta(seconds=job.time_limit_s) > order.at
+    return job.ends_by is None or job.ends_by > order.at
 
 
 def under_way_beside(order: PromiseOrder, others: Sequence[Operation]) -> UnderWay:
@@ -196,7 +194,7 @@ class PromiseLifecycle(Lifecycle[Promise]):
         return found | dict.fromkeys(stay, "it would not have ended")
 
     def step_context(self, e: Promise, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:  # noqa: ARG002
-        return replace(common, kill_when_late=cycle.config.execution.late_checkpoint == "kill" and not p.eternal)
+        return replace(common, kill_when_late=cycle.late_kills and not p.eternal)
 
     def replan(self, e: Promise, stuck: Mapping[str, str], cycle: CycleContext) -> PromisePlan | Phase | None:
         """Where there can be no plan it waits, which is told once."""

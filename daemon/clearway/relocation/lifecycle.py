@@ -91,7 +91,7 @@ def _before_end(e: Relocation, cycle: CycleContext, missing: Sequence[str]) -> P
         return undo(OutcomeCode.NODE_TAKEN, f"Node {taken[0]} has a Reason that is not Clearway's")
     if misfit := move_misfit(e, cycle.snapshot):
         return undo(OutcomeCode.CALLED_OFF, misfit)
-    failed = next((p for p in e.preemptions if p.state is PreemptionState.FAILED), None)
+    failed = next((p for p in e.preemptions if p.state in (PreemptionState.FAILED, PreemptionState.HELD)), None)
     if failed is not None:
         return undo(OutcomeCode.NOT_MOVED, f"Job {failed.job.display_id}: {failed.note}")
     held = placement_phase(e, cycle.reservation(e.placement))

@@ -93,7 +93,7 @@ def _move_s(job: Job, save: Option, nodes: int, context: PlanningContext) -> flo
     """Seconds from the checkpoint of a move until the job computes again."""
     claims, _ = read_claims(job)
     restart_s = context.history.restart_s(*key_of(job, claims), nodes) if claims is not None else None
-    return save.checkpoint_s + context.config.execution.kill_allowance + (restart_s or 0.0)
+    return save.takes_s + context.config.execution.kill_allowance + (restart_s or 0.0)
 
 
 def parts_of(job: Job, snapshot: ClusterSnapshot) -> tuple[Part, ...]:
@@ -277,7 +277,7 @@ def _plan(
     jobs = [context.snapshot.job_by_id[job_id] for job_id in order.job_ids]
     ways = [found.ways[job.job_id] for job in jobs]
     # Saved one after another, each after the one before it has started again.
-    each_s = [math.ceil(way.checkpoint_s) for way in ways]
+    each_s = [math.ceil(way.takes_s) for way in ways]
     total_s = sum(each_s) + math.ceil(config.execution.landing_patience) * len(jobs) + math.ceil(config.drain.patience)
     point = CurvePoint(
         total_s,

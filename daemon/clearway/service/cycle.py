@@ -5,11 +5,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from threading import Event
+from typing import TypeGuard
 
 from clearway.config.configuration import Config, observing
 from clearway.drain.controller import DrainController
 from clearway.drain.rolling import RollingController
 from clearway.eligibility.context import PlanningContext
+from clearway.eligibility.urgent import in_force, refusals
 from clearway.estimates.costs import BY_ITSELF
 from clearway.estimates.history import HistoryKeeper
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
@@ -28,15 +30,16 @@ from clearway.execution.restraints import (
     told,
 )
 from clearway.model.clock import Clock
-from clearway.model.cluster import ClusterSnapshot
-from clearway.model.errors import CycleEndedError
+from clearway.model.cluster import ClusterSnapshot, Job, JobState
+from clearway.model.errors import ClusterError, CycleEndedError
 from clearway.model.events import CycleCut, Emit
 from clearway.model.operations import Eviction, EvictionState, Operation, OperationKind
 from clearway.model.orders import RollingDrain
-from clearway.model.outcome import Outcome, OutcomeCode
+from clearway.model.outcome import PLANNED_ANEW, Outcome, OutcomeCode
 from clearway.model.problem import Action
-from clearway.model.records import BACKEND, HALTED, PAUSED
+from clearway.model.records import BACKEND, CLUSTER, HALTED, PAUSED
 from clearway.model.report import CycleReport, Subject, Waiting
+from clearway.model.site import ClusterIdentity
 from clearway.notify.dispatch import Bell
 from clearway.planning.base import Planner
 from clearway.preemption.controller import PreemptionController
@@ -50,8 +53,16 @@ from clearway.service.leadership import ClockWatch, Leadership
 from clearway.service.requests import RequestHandler
 from clearway.slurm.base import SlurmBackend
 from clearway.slurm.releases import only_observed, refused
+from clearway.store.cluster import identity_of, stranger
+from clearway.store.cluster import stored as as_stored
 from clearway.store.repository import Store
 from clearway.telemetry.report import CaseKeeper
+
+# Where not the nodes were at fault: the job is served as soon as it can start again.
+_SERVED_AGAIN = (*PLANNED_ANEW, OutcomeCode.CALLED_OFF, OutcomeCode.POINTLESS)
+
+
+LOOKS_AT_REQUEUED = 20  # jobs at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +104,13 @@ class Cycle:
     gate: Gate
     basis: PlanningBasis
     cases: CaseKeeper
+    in_force: Config = field(init=False)  # with those rules alone that hold on this site
     _bytes: int = 0  # of the database, as they were last asked for
+    _waits_again: set[tuple[str, int]] = field(default_factory=set)  # job and restart count: looked at
     _due: dict[str, datetime] = field(default_factory=dict)  # not stored: after a start or a reload all is due at once
+
+    def __post_init__(self) -> None:
+        self.in_force = self.config
 
     def run(self, before: CycleReport | None, alive: Callable[[], None], watch: ClockWatch) -> CycleReport:
         """What was seen and done; ``before``: the report before; ``alive``: called between any two pieces of work. A
@@ -103,7 +119,7 @@ class Cycle:
         clock = self.parts.clock
         began, now, seen = clock.monotonic(), clock.now(), clock.steady()
         leads = self.leadership.begin_cycle(self.config.daemon)
-        stored = self.operations.refresh(now, PAUSED, SUPPRESSED, USER_PAUSES, HALTED, BREAKER)
+        stored = self.operations.refresh(now, PAUSED, SUPPRESSED, USER_PAUSES, HALTED, BREAKER, CLUSTER)
         self.breaker.refresh(stored.values.get(BREAKER))
         self.suppression.refresh(stored.values.get(SUPPRESSED))
         self.pauses.refresh(stored.values.get(USER_PAUSES))
@@ -115,13 +131,17 @@ class Cycle:
 
         paused, full = bool(stored.values.get(PAUSED)), self._bytes > self.config.daemon.database_limit_mib * 2**20
         snapshot = self.parts.backend.snapshot()
+        self._keep_to_one_cluster(identity_of(stored.values.get(CLUSTER)), snapshot.cluster, leads=leads)
+        snapshot = self.operations.without_strangers(snapshot)
         only_observes = only_observed(snapshot.slurm_version, self.config.slurm.act_on_release)
-        config = observing(self.config) if only_observes else self.config
+        self.in_force = in_force(self.config, snapshot.vouched)
+        config = observing(self.in_force) if only_observes else self.in_force
         context = CycleContext(snapshot, config, now, paused, full, between, only_observes)
         self.basis.time.begin(self.config.planning.time_per_cycle, began)
         self.basis.impossible.look(self._scene(context))
         waiting: tuple[Waiting, ...] = ()
         rolling: tuple[RollingDrain, ...] = ()
+        left = False  # requests wait for the next cycle
         under_way = before is not None and any(e.state.acting for e in before.open_evictions)
         doubted = watch.doubt(now, seen, snapshot, under_way=under_way)
         if not leads or self.leadership.observes or doubted:
@@ -129,7 +149,7 @@ class Cycle:
         else:
             try:
                 context = replace(context, halted=told(stored.values.get(HALTED)))
-                context = self.requests.handle(stored.requests, context)
+                context, left = self.requests.handle(stored.requests, context)
                 context = replace(context, halted=self.gate.closed_here() or context.halted)
                 if watch.step_s:
                     self._call_off(f"the wall clock was set by {watch.step_s:+.0f} s while it was under way", now)
@@ -152,6 +172,7 @@ class Cycle:
             halted=context.halted,
             stopped=self.breaker.stopped,
             only_observes=only_observes,
+            refused_rules="; ".join(refusals(self.config.preemptors, snapshot.vouched).values()),
             standby=self.leadership.epoch is None,
             epoch=self.leadership.epoch,
             clock_doubt=doubted,
@@ -160,8 +181,16 @@ class Cycle:
             quarantined=self.quarantine.all(),
             usage=self.operations.usage(now),
             seconds=clock.monotonic() - began,
-            in_arrears=self.executor.pace.in_arrears(now),
+            in_arrears=left or self.executor.pace.in_arrears(now),
         )
+
+    def _keep_to_one_cluster(self, owner: ClusterIdentity | None, seen: ClusterIdentity | None, *, leads: bool) -> None:
+        """Raises ``ClusterError``, and leaves the lease to a daemon of the right cluster."""
+        if why := stranger(owner, seen):
+            self.leadership.release()
+            raise ClusterError(why)
+        if leads and owner is None and seen is not None:
+            self.parts.store.set_value(CLUSTER, as_stored(seen))
 
     def look_ahead(self, context: CycleContext, go_on: Callable[[], bool]) -> None:
         self.quarantine.attempt_part("looks ahead", lambda: self.preemption.look_ahead(context, go_on))
@@ -238,7 +267,7 @@ class Cycle:
             after = self.quarantine.attempt(Subject.OPERATION, str(eviction.eviction_id), act)
             if isinstance(eviction, Eviction) and isinstance(after, Eviction):
                 self.pauses.notice(eviction, after, context)
-                if after.state is EvictionState.FAILED:
+                if after.state is EvictionState.FAILED and after.outcome_code not in _SERVED_AGAIN:
                     self.suppression.suppress(after)
 
     def _fitting(self, context: CycleContext) -> list[Operation]:
@@ -268,22 +297,29 @@ class Cycle:
             snapshot=snapshot, config=config, now=context.now, limits=limits, reservations=reservations
         )
         for e in early:
+            # Once all jobs have left, nothing is lost by waiting until what was not told is told.
+            if not e.placement or (limits.unknown and not any(p.state.cancellable for p in e.preemptions)):
+                continue
             # Those before it may just have been called off.
             others = [each for each in self.operations.others(e) if each.state.acting]
-            if e.placement and (why := after_planning(e.plan, others, seen, begun=True)):
+            if (why := after_planning(e.plan, others, seen, begun=True)) and self._still_waits(e):
                 self.executor.cancel(e, context.now, Outcome(OutcomeCode.CALLED_OFF, why))
         return context
 
+    def _still_waits(self, e: Eviction) -> bool:
+        """Once it has started, what it has itself is in use: jobs, licenses and limits are not read at one moment."""
+        now = self.parts.backend.look_at((e.preemptor.job_id,))[0].get(e.preemptor.job_id)
+        return now is not None and now.state is JobState.PENDING
+
     def _may_be_in_vain(self, now: datetime) -> list[Eviction]:
-        """Those for which jobs are still to leave, and proposals that are about to be made anew."""
+        """Those whose jobs wait to start, and proposals that are about to be made anew."""
         return [
             e
             for e in self.operations.all()
             if isinstance(e, Eviction)
             and (
-                any(p.state.cancellable for p in e.preemptions)
-                if e.state.before_start
-                else e.state is EvictionState.AWAITING_APPROVAL and now - e.plan.made_at >= RENEWED_EVERY
+                e.state.before_start
+                or (e.state is EvictionState.AWAITING_APPROVAL and now - e.plan.made_at >= RENEWED_EVERY)
             )
         ]
 
@@ -296,6 +332,8 @@ class Cycle:
         if not context.halted and self._is_due("strays", 600.0, now):
             part("nodes left over", self.drains.remove_strays, snapshot)
             part("placements left over", self._remove_strays, snapshot)
+        if not context.halted and self._is_due("requeued", 30.0, now):
+            part("urgent jobs that wait again", self._let_out_again, snapshot, now)
         if self._is_due("loops", 10.0, now):
             part("loops", self.pauses.look_for_loops, now, self.config.budget)
         if self._is_due("proposals", 60.0, now):
@@ -328,8 +366,33 @@ class Cycle:
             if eviction is None or not eviction.state.terminal or eviction.placement != reservation.name:
                 continue  # another Clearway's, or its database is not this one: it ends by itself
             for job in snapshot.jobs_in.get(eviction.placement, ()):
-                backend.detach(job.job_id)
+                backend.detach(job.job_id, eviction.placement)
             backend.delete_reservation(eviction.placement)
             if isinstance(eviction, Eviction) and eviction.plan.pin:
                 waited_in = eviction.preemptor.partitions
                 backend.set_partitions(eviction.preemptor.job_id, waited_in, instead_of=(eviction.plan.pin,))
+
+    def _let_out_again(self, snapshot: ClusterSnapshot, now: datetime) -> None:
+        """What started in one partition for Clearway's sake, and waits again, waits in all of its own.
+
+        While the eviction lasts it sees to that itself.
+        """
+        waits = {
+            (job.job_id, job.restart_count): job
+            for job in snapshot.jobs
+            if job.state is JobState.PENDING and job.restart_count and len(job.partitions) == 1 and not job.reservation
+        }
+        self._waits_again &= waits.keys()
+        for key in sorted(waits.keys() - self._waits_again)[:LOOKS_AT_REQUEUED]:
+            job, newest = waits[key], self.parts.store.evictions(kind=OperationKind.EVICTION, job=key[0], limit=1)
+            if any(_was_pinned(e, job) and self.executor.let_out_again(e, now) is not None for e in newest):
+                return  # Slurm says no: it is asked again
+            self._waits_again.add(key)
+
+
+def _was_pinned(e: Operation, job: Job) -> TypeGuard[Eviction]:
+    """Whether it waits in the one partition that it was to start in, for an eviction that is over."""
+    if not isinstance(e, Eviction) or not e.state.terminal or not e.plan.pin:
+        return False
+    its_own = e.is_for(job) and e.preemptor.submission.leads_to(job.submission)
+    return its_own and job.partitions == (e.plan.pin,) != e.preemptor.partitions

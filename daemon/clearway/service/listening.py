@@ -3,20 +3,25 @@
 import asyncio
 import contextlib
 import os
+import resource
 import socket
 import ssl
 import stat
 import struct
+import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from clearway.api.admission import REFUSED, RETRY_AFTER_S
+from clearway.api.admission import LARGEST_HEAD, MEDIA_TYPE, problem
 from clearway.api.context import Feed
+from clearway.api.lanes import REFUSED, RETRY_AFTER_S
 from clearway.config.access import ApiConfig
 from clearway.model.errors import ConfigError
 
@@ -144,34 +149,107 @@ def _load(context: ssl.SSLContext, config: ApiConfig) -> None:
         raise ConfigError(f"api: {error.filename or key}: cannot be read: {error.strerror}") from None
 
 
-MOST = 256  # connections; each needs a file descriptor and some 20 KiB
-MOST_OF_PEER = 128  # of one address; every caller on the daemon's own machine is one peer
+# Connections; each needs a file descriptor and some 20 KiB. There are many, for who has opened one is known only when
+# its request has been read: were few allowed of one address, a crowd behind it would have those of the others closed.
+MOST = 2_000
+MOST_OF_PEER = 1_500  # of one address; every caller on the daemon's own machine is one peer
+_OTHER_FILES = 1_000
 PATIENCE_S = 20.0  # for a whole request, and for its answer to be taken
 NEXT_REQUEST_S = 5  # for the next request of a connection
 _LAST_REQUESTS_S = 5  # how long open requests may take when the daemon stops
 
 
+def _files() -> int:
+    """How many files this process may have open; as many as the site allows, up to what is needed here."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST + _OTHER_FILES
+    if soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
+
+
+class Crowd:
+    """Open connections by peer, those that have been quiet for longest first."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, OrderedDict[BoundedConnection, None]] = {}
+        self._total = 0
+        self._most = min(MOST, max(100, _files() - _OTHER_FILES))
+
+    def add(self, new: "BoundedConnection") -> None:
+        self._of.setdefault(new.peer, OrderedDict())[new] = None
+        self._total += 1
+
+    def quiet(self, connection: "BoundedConnection") -> None:
+        """It has been answered, and is quiet from now on."""
+        own = self._of.get(connection.peer)
+        if own is not None and connection in own:
+            own.move_to_end(connection)
+
+    def discard(self, gone: "BoundedConnection") -> None:
+        own = self._of.get(gone.peer)
+        if own is None or gone not in own:
+            return
+        del own[gone]
+        self._total -= 1
+        if not own:
+            del self._of[gone.peer]
+
+    def surplus(self, new: "BoundedConnection") -> "BoundedConnection | None":
+        """What to close for a new one: of its peer's if too many, else of those of the peer that has the most; itself
+        where all others answer. Asked for each new connection, so it looks at few.
+        """
+        own = self._of[new.peer]
+        if len(own) <= min(MOST_OF_PEER, self._most) and self._total <= self._most:
+            return None
+        crowd = own if len(own) > MOST_OF_PEER else max(self._of.values(), key=len)
+        return next((each for each in crowd if each is not new and not each.answering), new)
+
+
 class BoundedConnection(H11Protocol):
     """Bounds what connections to the API may hold: how many there are, of each peer too, and for how long one may idle.
     One is *answering* from when its request has been read whole until the answer is written. Where there are too many,
-    the one of the others that has been quiet for longest is closed: idle connections never keep a new one out. One
-    whose request ``clearway.api.admission`` refused is read again after ``RETRY_AFTER_S``.
+    one of the peer with the most is closed, that has been quiet for longest: idle ones never keep a new one out. One
+    whose request ``clearway.api.lanes`` refused is read again after ``RETRY_AFTER_S``.
     """
+
+    crowd: Crowd  # of the server
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.client = self.client or _user_of(transport)
         self.quiet_since = self.loop.time()
-        for each in surplus(cast("set[BoundedConnection]", self.connections), self):
-            each.transport.abort()
+        self.crowd.add(self)
+        if (surplus := self.crowd.surplus(self)) is not None:
+            self.crowd.discard(surplus)
+            surplus.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.crowd.discard(self)
 
     def on_response_complete(self) -> None:
         self.quiet_since = self.loop.time()
+        self.crowd.quiet(self)
         if self.scope.get(REFUSED):
             self.flow.pause_reading()
             self.loop.call_later(RETRY_AFTER_S, super().on_response_complete)
         else:
             super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """h11 tells where a head was too long; uvicorn calls this while it handles that."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, h11.RemoteProtocolError) or error.error_status_hint != 431:
+            super().send_400_response(msg)
+            return
+        headers = [(b"content-type", MEDIA_TYPE.encode()), (b"connection", b"close")]
+        body = bytes(problem(431, f"request line and headers may have {LARGEST_HEAD} bytes").body)
+        response = h11.Response(status_code=431, headers=headers, reason=b"Request Header Fields Too Large")
+        for event in (response, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     @property
     def peer(self) -> str:
@@ -193,15 +271,6 @@ def _user_of(transport: asyncio.Transport) -> tuple[str, int] | None:
     return f"unix:{uid}", 0
 
 
-def surplus(connections: Iterable[BoundedConnection], new: BoundedConnection) -> list[BoundedConnection]:
-    """What to close for a new one: of its peer's if too many, else of all; itself where all others answer."""
-    everyone = list(connections)
-    of_peer = [each for each in everyone if each.peer == new.peer]
-    crowd = of_peer if len(of_peer) > MOST_OF_PEER else everyone if len(everyone) > MOST else []
-    quiet = [each for each in crowd if each is not new and not each.answering]
-    return [min(quiet, key=lambda each: each.quiet_since, default=new)] if crowd else []
-
-
 def close_idle(connections: Iterable[Any], now: float) -> None:
     """Close those that have not been answering for ``PATIENCE_S``; ``now`` is the event loop's time in seconds."""
     for each in list(connections):
@@ -217,12 +286,13 @@ class HttpServer(uvicorn.Server):
             app,  # type: ignore[arg-type]  # any ASGI application
             log_config=None,
             access_log=False,
-            http=BoundedConnection,
+            http=type("Connection", (BoundedConnection,), {"crowd": Crowd()}),
             ws="none",
             loop="asyncio",
             lifespan="on",
             proxy_headers=False,
             server_header=False,
+            h11_max_incomplete_event_size=LARGEST_HEAD,
             timeout_keep_alive=NEXT_REQUEST_S,
             timeout_graceful_shutdown=_LAST_REQUESTS_S,
         )

@@ -85,6 +85,7 @@ class StatusRecord:
             "backend_why": backend_why,
             "slurm_version": report.snapshot.slurm_version,
             "only_observes": report.only_observes,
+            "refused_rules": report.refused_rules,
             "waiting": waiting,
             "waiting_preemptors": len(report.waiting),
             "left_to_slurm": dict(sorted(Counter(report.left_to_slurm).items())),
@@ -100,7 +101,9 @@ class StatusRecord:
 
 def _facts(value: dict[str, Any]) -> tuple[Any, ...]:
     waiting = [(each["job_id"], each["eviction_id"], each["deadline"]) for each in value.get("waiting", ())]
-    return *(value.get(key) for key in ("mode", "only_observes", "slurm_version", "waiting_preemptors")), waiting
+    return *(
+        value.get(key) for key in ("mode", "only_observes", "refused_rules", "slurm_version", "waiting_preemptors")
+    ), waiting
 
 
 class Explainer:
@@ -169,6 +172,7 @@ class Loop:
         self._status = StatusRecord(parts.store, parts.clock)
         self.config = config
         self.report: CycleReport | None = None
+        self.in_cycle = False
         self._alive: Callable[[], None] = lambda: None
         self._cycle = assemble(config, parts, self.leadership)
         self._settled: tuple[bool, float] | None = None  # whether jobs were known, and when
@@ -203,8 +207,10 @@ class Loop:
         self.settle()
         while not stop.is_set():
             try:
+                self.in_cycle = True
                 with undisturbed():
                     report = self.cycle()
+                self.in_cycle = False  # what follows gives way to what is asked
                 pause_s = self._pause_after(report)
                 beat()
                 self._file_wakes_from_s = self.parts.clock.monotonic() + self.config.daemon.active_interval
@@ -215,6 +221,8 @@ class Loop:
             except (Exception, CycleEndedError) as error:  # noqa: BLE001 - whatever makes one fail, the next must run
                 self.parts.emit(CycleFailed(error))
                 pause_ends = self.parts.clock.monotonic() + self._pause_s
+            finally:
+                self.in_cycle = False
             self._pause(pause_ends)
 
     def settle(self) -> None:
@@ -266,6 +274,10 @@ class Loop:
         if report.in_arrears:
             return 0.0
         return min(self._pause_s, self.config.daemon.active_interval) if again_soon else self._pause_s
+
+    @property
+    def in_force(self) -> Config:
+        return self._cycle.in_force
 
     @property
     def _acts(self) -> bool:

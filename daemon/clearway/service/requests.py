@@ -1,5 +1,6 @@
 """What operators ask over REST and the command line, handled by the loop: decision 0007."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,9 @@ from clearway.model.operations import Eviction, EvictionState, Operation, Promis
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.records import HALTED, PAUSED
 from clearway.model.report import Subject, described
-from clearway.model.requests import Answer, OperatorRequest, RequestKind, RequestResult
+from clearway.model.requests import SWITCHES, Answer, OperatorRequest, RequestKind, RequestResult
+from clearway.preemption.approval import ApprovalRequest
+from clearway.preemption.pledges import approved, what_leaves
 from clearway.promise.controller import PromiseController
 from clearway.relocation.controller import RelocationController
 from clearway.service.leadership import Leadership
@@ -29,9 +32,28 @@ from clearway.store.repository import Store
 _WHEN_RESUMED = ", when the pause is over (clearway resume)"
 
 
+LONGEST_S = 0.5  # of a cycle, and what the request takes that has been begun by then
+
+
+def in_turns(requests: Sequence[OperatorRequest]) -> list[OperatorRequest]:
+    """Switches first; then the first of each actor, the second of each, and so on: who asks for much waits for it.
+    Tests of saving are looked at last: they stay open, and must not keep others from being handled.
+    """
+    before: Counter[str] = Counter()
+    turns: list[tuple[tuple[bool, bool, int, int], OperatorRequest]] = []
+    for each in sorted(requests, key=lambda request: request.request_id):
+        switch = each.kind in SWITCHES
+        turn = 0 if switch else before[each.actor]
+        before[each.actor] += not switch
+        turns.append(((not switch, each.kind == RequestKind.TEST_PREEMPTION, turn, each.request_id), each))
+    return [each for _, each in sorted(turns, key=lambda turn: turn[0])]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHandler:
-    """In the order in which they came. One that makes Clearway fail is finished as failed, not met again."""
+    """In turns by actor (``in_turns``), for a part of a cycle (``LONGEST_S``); what is left has the next one. One that
+    makes Clearway fail is finished as failed, not met again.
+    """
 
     store: Store
     operations: OpenOperations
@@ -47,9 +69,14 @@ class RequestHandler:
     quarantine: Quarantine
     leadership: Leadership
     emit: Emit
+    monotonic: Callable[[], float]
 
-    def handle(self, requests: Sequence[OperatorRequest], context: CycleContext) -> CycleContext:
-        for request in requests:
+    def handle(self, requests: Sequence[OperatorRequest], context: CycleContext) -> tuple[CycleContext, bool]:
+        """The cycle as it is now, and whether requests are left."""
+        ends = self.monotonic() + LONGEST_S
+        for request in in_turns(requests):
+            if self.monotonic() > ends and request.kind not in SWITCHES:
+                return context, True
             context.alive()
             try:
                 answer = self._handle(request, context)
@@ -68,7 +95,7 @@ class RequestHandler:
                     context = replace(context, halted=told(request.actor) if request.kind == RequestKind.HALT else "")
             if answer is not None:
                 self.store.finish_request(request.request_id, context.now, answer)
-        return context
+        return context, False
 
     def _handle(self, request: OperatorRequest, context: CycleContext) -> Answer | None:
         """None: it stays open. Raises ``ClearwayError`` where the request is refused."""
@@ -137,17 +164,29 @@ class RequestHandler:
             raise RequestError(f"eviction {eviction.eviction_id} is {eviction.state.value}{instead}")
         if context.only_observes:
             raise RequestError(context.nothing_begun)
+        self._as_it_was_read(eviction, request)
         both = eviction, *self._planned_together(eviction)
         for each in both:
             if isinstance(each, Eviction) and (why := may_not_approve(request.actor, each, context.config.access)):
                 raise RequestError(why if each is eviction else f"planned together with {each.eviction_id}: {why}")
-        told = {"outcome": "", "outcome_code": None, "why": ""}
+        nothing = {"outcome": "", "outcome_code": None, "why": ""}
+        told = list[str]()
         for each in both:
-            approved = entered(each, EvictionState.PLACING, context.now, approved_by=request.actor, **told)
-            self.operations.save(approved)
-            self.store.add_event(each.eviction_id, None, context.now, f"Approved by {request.actor}.")
+            now = approved(each, context.now, context.config.execution) if isinstance(each, Eviction) else each
+            told.append(what_leaves(now))
+            self.operations.save(entered(now, EvictionState.PLACING, context.now, approved_by=request.actor, **nothing))
+            self.store.add_event(each.eviction_id, None, context.now, f"Approved by {request.actor}: {told[-1]}.")
         others = ", ".join(str(each.eviction_id) for each in both[1:])
-        return Answer(sentence=f"approved, with {others}: planned together" if others else "approved")
+        with_them = f", with {others}: planned together" if others else ""
+        return Answer(sentence=f"approved{with_them}: {'; '.join(told)}")
+
+    def _as_it_was_read(self, eviction: Operation, request: OperatorRequest) -> None:
+        """Raises ``RequestError`` where it was planned anew since the revision that is approved."""
+        seen = read_request(ApprovalRequest, request.document).revision if request.document else None
+        same_since = eviction.plan.same_since if isinstance(eviction, Eviction) else eviction.revision
+        if seen is not None and not same_since <= seen <= eviction.revision:
+            stands = f"revision {eviction.revision}: {what_leaves(eviction)}"
+            raise RequestError(f"eviction {eviction.eviction_id} was planned anew since revision {seen}; {stands}")
 
     def _planned_together(self, eviction: Operation) -> tuple[Operation, ...]:
         jobs = eviction.plan.together if isinstance(eviction, Eviction) else ()

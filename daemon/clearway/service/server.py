@@ -18,7 +18,7 @@ from typing import Any
 
 import clearway
 from clearway.api.app import create_app
-from clearway.api.context import Context, Pulse, Refusals
+from clearway.api.context import Context, Probe, Pulse, Refusals
 from clearway.api.logins import Entry, Logins, Tokens
 from clearway.api.reading_routes import shown
 from clearway.config.configuration import Config
@@ -166,6 +166,7 @@ class Service:
         self._http = HttpServer(app, self._on_tick, self._feed, self._listener.tls)
         self._worker = threading.Thread(target=self._work, name="clearway-loop", daemon=True)
         metrics.configured(self._config)
+        metrics.leads = lambda: loop.leadership.leads
 
     @property
     def address(self) -> str:
@@ -309,7 +310,7 @@ def api_context(loop: Loop, *, pulse: Pulse, logins: Logins, metrics: Metrics) -
     parts = loop.parts
     return Context(
         report=lambda: loop.report,
-        config=lambda: loop.config,
+        config=lambda: loop.in_force,
         planner=parts.planner,
         checkpointers=parts.checkpointers,
         store=parts.store,
@@ -322,7 +323,9 @@ def api_context(loop: Loop, *, pulse: Pulse, logins: Logins, metrics: Metrics) -
         runs=parts.history.runs,
         wake=loop.wake,
         leads=lambda: loop.leadership.leads,
+        in_cycle=lambda: loop.in_cycle,
         backend=parts.backend.name,
+        probe=Probe(lambda: parts.store.try_to_write(parts.clock.now())),
     )
 
 

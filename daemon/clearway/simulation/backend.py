@@ -6,13 +6,16 @@ from datetime import datetime
 from typing import Any
 
 from clearway.model.clock import Clock
-from clearway.model.cluster import FIRST, AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation, Topology
-from clearway.model.errors import JobNotRunningError, SlurmRefusedError
+from clearway.model.cluster import AdminLevel, ClusterSnapshot, Job, JobState, Node, Reservation
+from clearway.model.errors import AlreadyGoneError, JobNotRunningError, SlurmRefusedError
 from clearway.model.limits import Limits, Partition
+from clearway.model.site import ClusterIdentity, License, Topology, Vouched
 from clearway.simulation.cluster import SimulatedCluster
 from clearway.simulation.jobs import SimulatedJob
+from clearway.simulation.scheduler import in_use, partition_shuts_out
+from clearway.simulation.updates import set_nice
 from clearway.slurm.base import Failures, Fence, JobChange, Unfenced
-from clearway.slurm.job_changes import one_by_one, require_unchanged
+from clearway.slurm.job_changes import one_by_one, require_ended_by_itself, require_unchanged
 from clearway.slurm.releases import NEWEST
 
 
@@ -30,6 +33,8 @@ class SimulatedBackend:
         self._fence: Fence = Unfenced()
         self.before_change: Callable[[str, float], None] = lambda _call, _limit_s: None
         self.slurm_version = f"{NEWEST}.0"  # the release that it answers like
+        self.vouched = Vouched(accounts=True, qos=True)
+        self.identity: ClusterIdentity | None = None
         self._seen: dict[str, tuple[Node, Node]] = {}  # a node as the cluster has it, and as it was last shown
 
     def available(self) -> str | None:
@@ -55,7 +60,14 @@ class SimulatedBackend:
             queries=2,
             topology=self._topology(jobs),
             slurm_version=self.slurm_version,
+            vouched=self.vouched,
+            cluster=self.identity,
+            licenses=self._licenses(jobs),
         )
+
+    def _licenses(self, jobs: Sequence[Job]) -> Mapping[str, License]:
+        running = [job for job in jobs if job.state.holds_nodes]
+        return {name: License(total, in_use(running, name)) for name, total in self._cluster.licenses.items()}
 
     def job(self, job_id: str) -> Job | None:
         entry = self._now().jobs.get(job_id)
@@ -70,8 +82,8 @@ class SimulatedBackend:
 
         def act(job_id: str) -> None:
             match change:
-                case JobChange.START_NOW | JobChange.FIRST_IN_QUEUE | JobChange.USUAL_PRIORITY:
-                    getattr(self, change.value)(job_id)
+                case JobChange.START_NOW:
+                    self.start_now(job_id)
                 case JobChange.SIGNAL_BATCH | JobChange.SIGNAL_STEPS:
                     self.signal(by_id[job_id], signal, batch_only=change is JobChange.SIGNAL_BATCH)
                 case _:
@@ -83,7 +95,7 @@ class SimulatedBackend:
         self._may("requeue")
         entry = self._of_run(job)
         if entry.job.state in (JobState.COMPLETING, JobState.PENDING):
-            return
+            raise AlreadyGoneError(f"job {job.job_id} is {entry.job.raw_state} already")
         if not entry.job.requeueable:
             raise SlurmRefusedError(f"job {job.job_id}: Requested operation is presently disabled")
         if not entry.job.batch:
@@ -92,13 +104,26 @@ class SimulatedBackend:
             self._cluster.resume(entry)
         self._cluster.end_run(entry, requeue=True)
 
+    def run_again(self, job: Job) -> None:
+        self._may("requeue")
+        entry = self._now().jobs.get(job.job_id)
+        if entry is None:
+            raise JobNotRunningError(f"job {job.job_id} has ended")
+        if entry.job.state in (JobState.COMPLETING, JobState.PENDING):
+            raise AlreadyGoneError(f"job {job.job_id} is {entry.job.raw_state} already")
+        require_ended_by_itself(entry.job, job)
+        entry.ended_at, entry.job = None, replace(entry.job, restart_count=entry.job.restart_count + 1)
+        self._cluster.wait_again(entry, self._cluster.rules.requeue_delay_s)
+
     def cancel(self, job: Job) -> None:
         self._may("cancel")
         entry = self._of_run(job)
         require_unchanged(entry.job, job)
         if entry.job.state is JobState.PENDING and job.state is JobState.PENDING:
             self._cluster.withdraw(entry)
-        elif entry.job.state not in (JobState.COMPLETING, JobState.PENDING):
+        elif entry.job.state in (JobState.COMPLETING, JobState.PENDING):
+            raise AlreadyGoneError(f"job {job.job_id} is {entry.job.raw_state} already")
+        else:
             self._cluster.end_run(entry, requeue=False)
 
     def _of_run(self, job: Job) -> SimulatedJob:
@@ -122,33 +147,38 @@ class SimulatedBackend:
         entry = self._entry(job_id)
         if entry.job.state is not JobState.PENDING:
             raise SlurmRefusedError(f"job {job_id}: Job is no longer pending execution")
+        if partition_shuts_out(self._cluster, entry.job) == "PartitionInactive":
+            raise SlurmRefusedError(f"job {job_id}: Requested partition configuration not available now")
         entry.job = replace(entry.job, eligible_time=self._cluster.now, reason="Priority")
         self._cluster.schedule()
 
-    def first_in_queue(self, job_id: str) -> None:
-        self._may("first_in_queue")
-        entry = self._entry(job_id)
-        entry.job = replace(entry.job, priority=FIRST)
-        self._cluster.schedule()
+    def set_nice(self, wanted: Mapping[str, tuple[int, int]]) -> Failures:
+        def give(job_id: str) -> None:
+            self._may("set_nice")
+            entry, (nice, instead_of) = self._now().jobs.get(job_id), wanted[job_id]
+            if entry is None or entry.job.state is JobState.ENDED or entry.job.nice != instead_of:
+                return
+            if entry.job.priority == 0:
+                raise SlurmRefusedError(f"job {job_id} is held")
+            set_nice(entry, nice)
+            self._cluster.schedule()
 
-    def usual_priority(self, job_id: str) -> None:
-        self._may("usual_priority")
-        entry = self._now().jobs.get(job_id)
-        if entry is not None and entry.job.priority == FIRST:
-            entry.job = replace(entry.job, priority=entry.usual_priority)
+        return one_by_one(give, wanted)
 
     def attach(self, job_id: str, reservation: str) -> None:
         self._may("attach")
         entry = self._entry(job_id)
+        if entry.job.reservation not in (None, reservation):
+            raise SlurmRefusedError(f"job {job_id} asks for reservation {entry.job.reservation} by now")
         if reservation not in self._cluster.reservations:
             raise SlurmRefusedError(f"job {job_id}: Requested reservation is invalid")
         entry.job = replace(entry.job, reservation=reservation)
         self._cluster.schedule()
 
-    def detach(self, job_id: str) -> None:
+    def detach(self, job_id: str, reservation: str) -> None:
         self._may("detach")
         entry = self._now().jobs.get(job_id)
-        if entry is not None:
+        if entry is not None and entry.job.reservation == reservation:
             entry.job = replace(entry.job, reservation=None)
 
     def set_partitions(self, job_id: str, partitions: tuple[str, ...], instead_of: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""A Slurm cluster in memory: jobs, nodes, reservations and a first-fit scheduler, driven by events.
+"""A Slurm cluster in memory: jobs, nodes and reservations, driven by events; ``scheduler`` says what starts.
 
 It follows what a real Slurm was measured to do where Clearway depends on it: a requeued job is COMPLETING until
 its processes have gone, then waits for 121 s unless StartTime=now is set while it is PENDING; IGNORE_JOBS
@@ -15,10 +15,10 @@ from typing import Any
 
 from clearway.model.cluster import AdminLevel, Job, JobState, Node, Reservation
 from clearway.model.limits import Limits
-from clearway.simulation.first_fit import FreeResources, Kept, array_is_full, first_fit, open_partitions
-from clearway.simulation.jobs import HOLD_S, FileSystem, Program, SimulatedJob
+from clearway.simulation.first_fit import FreeResources
+from clearway.simulation.jobs import HOLD_S, FileSystem, Ills, Program, Ran, SimulatedJob, submitted_job
+from clearway.simulation.scheduler import Rules, Scheduler, holds
 
-REQUEUE_DELAY_S = 121.0
 NO_ANSWER = "IDLE+NOT_RESPONDING"  # until slurmctld's next ping is answered
 ENDED_JOBS_KEPT_S = 300.0  # Slurm's MinJobAge
 
@@ -35,6 +35,10 @@ class SimulatedCluster:
     switch_of: dict[str, str] = field(default_factory=dict)  # node to leaf switch; empty: without topology
     admin_levels: dict[str, AdminLevel] = field(default_factory=dict)  # by user
     limits: Limits = field(default_factory=Limits)  # shown; of these the scheduler here knows who may use a partition
+    licenses: dict[str, int] = field(default_factory=dict)
+    rules: Rules = field(default_factory=Rules)
+    ills: Ills = field(default_factory=Ills)
+    history: list[Ran] = field(default_factory=list)
     next_id: int = 1
     file_system_mib_s: float = inf
     drains_for: str = ""  # Slurm drains each node that a job leaves for this reason, as where an epilog fails
@@ -49,6 +53,7 @@ class SimulatedCluster:
     def __post_init__(self) -> None:
         self._file_system = FileSystem(self.now, self.file_system_mib_s)
         self.free = FreeResources()
+        self._next_look = self.now  # of a scheduler that does not look at each event
 
     def add_nodes(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
@@ -71,24 +76,26 @@ class SimulatedCluster:
         Without ``cpus_per_node`` it takes whole nodes. ``saved_s`` of its work is safe already. ``fields`` are
         those of ``model.Job``.
         """
-        job_id = str(self.next_id)
-        self.next_id += 1
+        job_id, submitted = self.new_id(), self.now - timedelta(seconds=ran_s)
         first = next(iter(self.nodes.values()))
-        submitted = self.now - timedelta(seconds=ran_s)
+        job = submitted_job(job_id, first, submitted, num_nodes, cpus_per_node, fields)
         cpus = first.cpus if cpus_per_node is None else cpus_per_node
-        known: dict[str, Any] = {"job_id": job_id, "state": JobState.PENDING, "raw_state": "PENDING"}
-        known |= {"user": "alice", "partitions": first.partitions[:1], "priority": 100, "reason": "Priority"}
-        known |= {"submit_time": submitted, "eligible_time": submitted}
-        known |= {"num_nodes": num_nodes, "cpus": cpus * num_nodes, "even_cpus": cpus_per_node or 0}
-        known["exclusive"] = cpus_per_node is None
-        job = Job(**(known | fields))
-        entry = self.jobs[job_id] = SimulatedJob(job, program or Program(), cpus, usual_priority=job.priority)
+        entry = SimulatedJob(job, program or Program(), cpus, usual_priority=job.priority + job.nice)
+        self.jobs[job_id] = entry
         if job.pending_tasks > 1:
             entry.job = job = replace(job, array_job_id=job_id)
         if nodes := tuple(on):
             self._start(entry, nodes, submitted)
         entry.saved_s = saved_s  # done in this very run: set after it began
         return job_id
+
+    def new_id(self) -> str:
+        """The next that is free; after the last id come the first ones again."""
+        while True:
+            found, last = self.next_id, self.rules.last_job_id
+            self.next_id = found + 1 if found < last else self.rules.first_job_id
+            if str(found) not in self.jobs:
+                return str(found)
 
     def running(self) -> tuple[SimulatedJob, ...]:
         return tuple(entry for entry in self.jobs.values() if entry.job.state is JobState.RUNNING)
@@ -108,18 +115,31 @@ class SimulatedCluster:
             if self.nodes[name].raw_state == NO_ANSWER:
                 self.nodes[name] = replace(self.nodes[name], available=True, raw_state="IDLE")
         self.schedule()
-        while self._events and self._events[0][0] <= now:
-            at, _, kind, job_id, epoch = heapq.heappop(self._events)
-            entry = self.jobs.get(job_id)
-            if entry is not None and entry.epoch == epoch:
+        while (at := self._next_moment()) is not None and at <= now:
+            if not self._events or at < self._events[0][0]:
                 self.now = max(self.now, at)
-                getattr(self, f"_on_{kind}")(entry)
-                self.schedule()
+            else:
+                self._happens()
+            self.schedule()
         self.now = max(self.now, now)
         self.schedule()
         forgotten = self.now - timedelta(seconds=ENDED_JOBS_KEPT_S)
         for job_id in [i for i, e in self.jobs.items() if e.ended_at is not None and e.ended_at < forgotten]:
             del self.jobs[job_id]
+
+    def _next_moment(self) -> datetime | None:
+        """When something happens, or the scheduler looks."""
+        at = self._events[0][0] if self._events else None
+        if self.rules.every_s == 0:
+            return at
+        return self._next_look if at is None else min(at, self._next_look)
+
+    def _happens(self) -> None:
+        at, _, kind, job_id, epoch = heapq.heappop(self._events)
+        entry = self.jobs.get(job_id)
+        if entry is not None and entry.epoch == epoch:
+            self.now = max(self.now, at)
+            getattr(self, f"_on_{kind}")(entry)
 
     def _at(self, when: datetime, kind: str, entry: SimulatedJob) -> None:
         self._count += 1
@@ -127,6 +147,18 @@ class SimulatedCluster:
 
     def _after(self, seconds: float, kind: str, entry: SimulatedJob) -> None:
         self._at(self.now + timedelta(seconds=seconds), kind, entry)
+
+    def begin(self, entry: SimulatedJob, nodes: tuple[str, ...]) -> None:
+        """The scheduler starts it. Where a prolog fails, it is held and the node is drained."""
+        ill = [name for name in nodes if name in self.ills.prologs]
+        if not ill:
+            self._start(entry, nodes, self.now)
+            return
+        for name in ill:
+            self.drain(name, "Prolog error")
+        entry.held_by_admin = True
+        entry.become(JobState.PENDING, priority=0, reason="launch failed requeued held")
+        entry.job = replace(entry.job, restart_count=entry.job.restart_count + 1)
 
     def _start(self, entry: SimulatedJob, nodes: tuple[str, ...], at: datetime) -> None:
         self.free.take(entry, [self.nodes[name] for name in nodes])
@@ -140,7 +172,9 @@ class SimulatedCluster:
         entry.become(
             JobState.CONFIGURING if boots else JobState.RUNNING,
             reason="None",
-            start_time=at.replace(microsecond=0),  # Slurm keeps whole seconds
+            start_time=(start := at.replace(microsecond=0)),  # Slurm keeps whole seconds
+            end_time=None if (limit_s := entry.job.time_limit_s) is None else start + timedelta(seconds=limit_s),
+            over_time_s=entry.job.over_time_s or int(self.rules.over_time_limit_s),
             nodes=nodes,
             cpus=entry.cpus_per_node * len(nodes),
             memory_mib=entry.job.memory_mib or self.nodes[nodes[0]].memory_mib,
@@ -170,9 +204,22 @@ class SimulatedCluster:
         self._at(at + timedelta(seconds=entry.program.work_s - entry.base_s), "done", entry)
 
     def _foresee_limit(self, entry: SimulatedJob) -> None:
-        job = entry.job
-        if job.time_limit_s is not None and job.start_time is not None:
-            self._at(job.start_time + timedelta(seconds=job.time_limit_s + entry.stood_s), "timeout", entry)
+        """By its end as it is now, which may move."""
+        at, every_s = entry.job.ends_by, self.rules.limits_every_s
+        if at is not None:
+            at += timedelta(seconds=-at.timestamp() % every_s if every_s else 0.0)
+            self._at(max(at, self.now), "timeout", entry)
+
+    def set_time_limit(self, entry: SimulatedJob, limit_s: int | None) -> None:
+        entry.job = job = replace(entry.job, time_limit_s=limit_s)
+        if job.state in (JobState.RUNNING, JobState.CONFIGURING) and job.start_time is not None:
+            end = None if limit_s is None else job.start_time + timedelta(seconds=limit_s + entry.stood_s)
+            entry.job = replace(job, end_time=end)
+            self._foresee_limit(entry)
+
+    def begin_later(self, entry: SimulatedJob, at: datetime) -> None:
+        entry.job = replace(entry.job, eligible_time=at)
+        self._at(at, "eligible", entry)
 
     def _on_held(self, entry: SimulatedJob) -> None:
         self._compute(entry, self.now)
@@ -183,21 +230,27 @@ class SimulatedCluster:
 
     def _on_done(self, entry: SimulatedJob) -> None:
         entry.saved_s = entry.program.work_s
-        self._leave_nodes(entry, "COMPLETED")
+        self.leave_nodes(entry, "COMPLETED")
 
     def _on_timeout(self, entry: SimulatedJob) -> None:
-        self._leave_nodes(entry, "TIMEOUT")
+        if entry.job.ends_by is None or entry.job.ends_by > self.now:  # its end was moved
+            self._foresee_limit(entry)
+        else:
+            self.leave_nodes(entry, "TIMEOUT")
 
     def _on_saved(self, entry: SimulatedJob) -> None:
         if entry.program.save_fails:
-            entry.claim(state="failed")
+            if entry.tells:
+                entry.claim(state="failed")
             if entry.program.pauses:
                 self._compute(entry, self.now)
         else:
             entry.saved_s = entry.done_s(self.now)
             if entry.program.requeues:
                 self.end_run(entry, requeue=True)
-            else:
+            elif entry.program.ends:
+                self.leave_nodes(entry, entry.program.ends)
+            elif entry.tells:
                 entry.claim(state="saved", last=int(self.now.timestamp()) + 1)
                 if entry.program.pauses:
                     entry.held = True
@@ -223,37 +276,47 @@ class SimulatedCluster:
         self._after(entry.program.interval_s or 0.0, "interval", entry)
 
     def _on_gone(self, entry: SimulatedJob) -> None:
-        if not entry.requeued:
-            self._leave_nodes(entry, "CANCELLED")
-            return
-        self._give_back(entry)
+        if entry.requeued:
+            self.back_in_queue(entry, "REQUEUED", self.rules.requeue_delay_s)
+        else:
+            self.leave_nodes(entry, "CANCELLED")
+
+    def back_in_queue(self, entry: SimulatedJob, how: str, delay_s: float) -> None:
+        self._give_back(entry, how)
+        self.wait_again(entry, delay_s)
+
+    def wait_again(self, entry: SimulatedJob, delay_s: float) -> None:
         entry.epoch += 1
-        eligible = self.now + timedelta(seconds=REQUEUE_DELAY_S)
-        entry.become(JobState.PENDING, reason="BeginTime", nodes=(), start_time=None, eligible_time=eligible)
-        self._at(eligible, "eligible", entry)
+        at = self.now + timedelta(seconds=delay_s)
+        entry.become(JobState.PENDING, reason="BeginTime", nodes=(), start_time=None, end_time=None, eligible_time=at)
+        self._at(at, "eligible", entry)
 
     def _on_eligible(self, _: SimulatedJob) -> None: ...  # the scheduler sees it by itself
 
     def _on_trapped(self, entry: SimulatedJob) -> None:
         entry.forget_claims()
 
-    def _stop_running(self, entry: SimulatedJob) -> None:
+    def stop_running(self, entry: SimulatedJob) -> None:
         entry.pause(self.now)
         if entry.job.job_id in self._file_system.writers:
             self._file_system.advance(self.now)
             self._file_system.forget(entry.job.job_id)
             self._foresee_write()
 
-    def _give_back(self, entry: SimulatedJob) -> None:
+    def _give_back(self, entry: SimulatedJob, how: str) -> None:
         self.free.give_back(entry)
-        for name in entry.job.nodes if self.drains_for else ():
-            node, why = self.nodes[name], self.drains_for
-            if node.available:
-                self.nodes[name] = replace(node, available=False, raw_state="IDLE+DRAIN", reason=why)
+        self.history += entry.ran(self.now, how)
+        for name in entry.job.nodes:
+            why = self.drains_for or self.ills.epilogs.get(name, "")
+            if why and self.nodes[name].available:
+                self.drain(name, why)
 
-    def _leave_nodes(self, entry: SimulatedJob, raw_state: str) -> None:
-        self._stop_running(entry)
-        self._give_back(entry)
+    def drain(self, name: str, why: str) -> None:
+        self.nodes[name] = replace(self.nodes[name], available=False, raw_state="IDLE+DRAIN", reason=why)
+
+    def leave_nodes(self, entry: SimulatedJob, raw_state: str) -> None:
+        self.stop_running(entry)
+        self._give_back(entry, raw_state)
         entry.ended_at = self.now
         entry.become(JobState.ENDED, raw_state)
 
@@ -261,24 +324,25 @@ class SimulatedCluster:
         """TERM to all processes; the nodes are free when the last has gone."""
         if entry.job.state is JobState.SUSPENDED:
             self.free.take_cpus(entry)  # what is released at the end must be held until then
-        self._stop_running(entry)
+        self.stop_running(entry)
         entry.lost_s += entry.base_s - entry.saved_s
         entry.requeued = requeue
         # Slurm counts when it requeues, not when it starts again.
         entry.become(JobState.COMPLETING, restart_count=entry.job.restart_count + requeue)
-        dies_s = min(entry.program.exit_s, self.kill_wait_s)
+        hangs = [self.ills.hangs[name] for name in entry.job.nodes if name in self.ills.hangs]
+        dies_s = max([min(entry.program.exit_s, self.kill_wait_s), *hangs])
         self._after(dies_s if self.dies_after_s is None else self.dies_after_s, "gone", entry)
 
-    def withdraw(self, entry: SimulatedJob) -> None:
+    def withdraw(self, entry: SimulatedJob, raw_state: str = "CANCELLED") -> None:
         """Take a waiting job out of the queue."""
         entry.epoch += 1
         entry.ended_at = self.now
-        entry.become(JobState.ENDED, "CANCELLED")
+        entry.become(JobState.ENDED, raw_state)
 
     def signalled(self, entry: SimulatedJob) -> None:
         program = entry.program
         if entry.since is not None and (self.now - entry.since).total_seconds() < program.trap_s:
-            self._leave_nodes(entry, "FAILED")
+            self.leave_nodes(entry, "FAILED")
             return
         if program.save_s is None and program.save_mib is None:
             return
@@ -289,7 +353,7 @@ class SimulatedCluster:
         if program.pauses:
             entry.pause(self.now)
             self._foresee_limit(entry)
-        if not entry.program.requeues:
+        if entry.tells:
             entry.claim(state="saving", asked=int(self.now.timestamp()))
         if program.save_mib is not None:
             self._file_system.begin(entry.job.job_id, program.save_mib, program.save_mib_s, self.now)
@@ -310,7 +374,7 @@ class SimulatedCluster:
 
     def suspend(self, entry: SimulatedJob) -> None:
         """Its processors are free for others, its memory is not."""
-        self._stop_running(entry)
+        self.stop_running(entry)
         self.free.give_back_cpus(entry)
         entry.suspended_at = self.now
         entry.become(JobState.SUSPENDED, priority=0)
@@ -319,78 +383,19 @@ class SimulatedCluster:
         self.free.take_cpus(entry)
         if any(self.free.cpus[name] < 0 for name in entry.job.nodes):
             self.oversubscribed.append(entry.job.job_id)
-        if entry.suspended_at is not None:
-            entry.stood_s += (self.now - entry.suspended_at).total_seconds()
-        entry.become(JobState.RUNNING, priority=50)
+        stood, end = self.now - (entry.suspended_at or self.now), entry.job.end_time
+        entry.stood_s += stood.total_seconds()
+        entry.become(JobState.RUNNING, priority=50, end_time=end and end + stood)
         self._run(entry, self.now)
 
     def schedule(self) -> None:
-        """First fit in the order of priority, submit time and id; reserved nodes only for jobs of the reservation."""
+        """Let the scheduler look at the queue, where it is its time."""
         self.reservations = {n: r for n, r in self.reservations.items() if r.end_time > self.now}
-        free = {name for name, cpus in self.free.cpus.items() if cpus > 0 and self.nodes[name].available}
-        if not free:
-            return
-        kept = Kept(self.jobs.values(), self.reservations, self.now)
-        for entry in self._queue():
-            if not free:
+        if self.rules.every_s:
+            if self.now < self._next_look:
                 return
-            if entry.job.het_job_id is not None:
-                self._start_components(entry, free, kept)
-            else:
-                self._start_tasks(entry, free, kept)
-
-    def _queue(self) -> list[SimulatedJob]:
-        pending = (e for e in self.jobs.values() if e.job.state is JobState.PENDING and self._may_start(e.job))
-        return sorted(pending, key=lambda e: (-e.job.priority, e.job.submit_time, int(e.job.job_id)))
-
-    def _start_tasks(self, entry: SimulatedJob, free: set[str], kept: Kept) -> None:
-        """As many tasks of an array as fit; of another job the one that it is."""
-        while entry.job.state is JobState.PENDING and (nodes := self._fit(entry, free, kept)):
-            self._start(self._next_task(entry), nodes, self.now)
-            free.difference_update(name for name in nodes if self.free.cpus[name] <= 0)
-
-    def _start_components(self, entry: SimulatedJob, free: set[str], kept: Kept) -> None:
-        """All components of a heterogeneous job, or none; with the first one."""
-        parts = [e for e in self.jobs.values() if e.job.het_job_id == entry.job.het_job_id]
-        waiting = [e for e in parts if e.job.state is JobState.PENDING and self._may_start(e.job)]
-        if entry is not parts[0] or len(waiting) < len(parts):
-            return
-        found: list[tuple[SimulatedJob, tuple[str, ...]]] = []
-        left = set(free)
-        for part in waiting:
-            nodes = self._fit(part, left, kept)
-            if not nodes:
-                return
-            left.difference_update(nodes)
-            found.append((part, nodes))
-        for part, nodes in found:
-            self._start(part, nodes, self.now)
-        free &= left
-
-    def _next_task(self, entry: SimulatedJob) -> SimulatedJob:
-        """What starts of it: of an array a task with an id of its own, and the last one with the array's."""
-        left = entry.job.pending_tasks - 1
-        if not left:
-            return entry
-        job_id = str(self.next_id)
-        self.next_id += 1
-        job = replace(entry.job, job_id=job_id, pending_tasks=1, array_task_id=int(job_id))
-        task = self.jobs[job_id] = replace(entry, job=job, runs=[], gpus={})
-        entry.job = replace(entry.job, pending_tasks=left)
-        return task
+            self._next_look = self.now + timedelta(seconds=self.rules.every_s)
+        Scheduler(self).run()
 
     def _may_start(self, job: Job) -> bool:
-        waits = job.eligible_time is not None and job.eligible_time > self.now
-        return job.priority > 0 and not waits and not (job.reservation and job.reservation not in self.reservations)
-
-    def _fit(self, entry: SimulatedJob, free: set[str], kept: Kept) -> tuple[str, ...]:
-        job = entry.job
-        names = () if array_is_full(job, self.jobs.values()) else kept.open_to(job, free)
-        if len(names) < job.num_nodes:
-            return ()
-        fitting = [name for name in names if self.free.fits(entry, self.nodes[name], kept.memory_mib[name])]
-        for partition, inside in open_partitions(job, fitting, self.nodes, self.limits):
-            if nodes := tuple(first_fit(job, inside, list(self.nodes), self.switch_of)):
-                entry.ran_in = partition
-                return nodes
-        return ()
+        return not holds(self, self.jobs[job.job_id])

@@ -2,14 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from math import inf
 from typing import Any
 
 from clearway.model.claims import format_claims
-from clearway.model.cluster import Job, JobState
+from clearway.model.cluster import Job, JobState, Node
 
 _MOMENT_S = 2e-6  # times are whole microseconds
 HOLD_S = 20.0  # for so long a launcher holds a program that has saved itself, if not told otherwise
@@ -30,6 +30,30 @@ class Program:
     trap_s: float = 0.0  # from the start of a run until it waits for the signal, which ends it before, and says so
     pauses: bool = False  # does no work while it saves itself; a launcher holds it afterwards
     requeues: bool = False  # requeues itself after a checkpoint, and claims nothing in its Comment (submitit)
+    ends: str = ""  # so, once it has saved itself, as a script of its own does: COMPLETED or FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One run of a job, as accounting has it."""
+
+    job_id: str
+    submit_time: datetime
+    restart_count: int  # before it ended
+    nodes: tuple[str, ...]
+    start: datetime
+    end: datetime
+    stood_s: float
+    how: str  # it ended: COMPLETED, TIMEOUT, CANCELLED, FAILED, REQUEUED, NODE_FAIL
+
+
+@dataclass
+class Ills:
+    """What is wrong with nodes for as long as it stands here."""
+
+    epilogs: dict[str, str] = field(default_factory=dict)  # node to why Slurm drains it when a job leaves it
+    prologs: set[str] = field(default_factory=set)  # no job can begin there: it is held, and the node is drained
+    hangs: dict[str, float] = field(default_factory=dict)  # node to how long processes there take to die
 
 
 @dataclass(slots=True)
@@ -44,7 +68,7 @@ class SimulatedJob:
     since: datetime | None = None  # when that was; None while it does not run
     lost_s: float = 0.0  # work that was done and has to be repeated
     runs: list[tuple[str, ...]] = field(default_factory=list)  # nodes of each run
-    usual_priority: int = 0
+    usual_priority: int = 0  # with a Nice of 0
     asked_at: datetime | None = None
     requeued: bool = False  # where COMPLETING leads: back to the queue, or out
     epoch: int = 0  # events of an earlier epoch are void
@@ -54,6 +78,15 @@ class SimulatedJob:
     held: bool = False  # it has saved itself, and its launcher waits for the requeue
     ran_in: str = ""  # the partition that its newest run started in, where partitions differ in whom they admit
     stood_s: float = 0.0  # how long this run stood suspended: its time limit does not count that
+    priority_is_set: bool = False  # by an administrator: what Slurm would work out does not count until a release
+    held_by_admin: bool = False
+
+    def ran(self, now: datetime, how: str) -> Iterator[Ran]:
+        """The run that ends now."""
+        job, counted = self.job, how in ("REQUEUED", "NODE_FAIL_REQUEUED")
+        if job.start_time is not None:
+            before = job.restart_count - counted
+            yield Ran(job.job_id, job.submit_time, before, job.nodes, job.start_time, now, self.stood_s, how)
 
     def become(self, state: JobState, raw_state: str = "", **fields: Any) -> None:
         """Change the job's state (by its own name where Slurm's word is not given) and other fields."""
@@ -64,13 +97,18 @@ class SimulatedJob:
         said = format_claims(self.job.comment, run=self.job.restart_count, **pairs)
         self.job = replace(self.job, comment=said)
 
+    @property
+    def tells(self) -> bool:
+        """Whether it says in its Comment what becomes of its checkpoints."""
+        return not self.program.requeues and "grace=" not in self.job.comment
+
     def forget_claims(self, *more: str) -> None:
         """As the launcher does when it begins: what an earlier run said of its checkpoints does not hold any more."""
         comment = self.job.comment
         for key in ("asked", "state", "last", *more):
             comment = re.sub(rf"\b{key}=[^,\s]*,?", "", comment)
         self.job = replace(self.job, comment=comment.rstrip(","))
-        if "clearway:checkpoint=signal" in comment and not self.program.requeues:
+        if "clearway:checkpoint=signal" in comment and self.tells:
             self.claim()
 
     def pause(self, now: datetime) -> None:
@@ -81,6 +119,18 @@ class SimulatedJob:
     def done_s(self, now: datetime) -> float:
         ran_s = (now - self.since).total_seconds() if self.since else 0.0
         return min(self.program.work_s, self.base_s + ran_s)
+
+
+def submitted_job(
+    job_id: str, node: Node, at: datetime, num_nodes: int, cpus_per_node: int | None, given: Mapping[str, Any]
+) -> Job:
+    """The record of a job that has just been submitted to a cluster of such nodes."""
+    cpus = node.cpus if cpus_per_node is None else cpus_per_node
+    known: dict[str, Any] = {"job_id": job_id, "state": JobState.PENDING, "raw_state": "PENDING"}
+    known |= {"user": "alice", "partitions": node.partitions[:1], "priority": 100, "reason": "Priority"}
+    known |= {"submit_time": at, "eligible_time": at, "num_nodes": num_nodes, "cpus": cpus * num_nodes}
+    known |= {"even_cpus": cpus_per_node or 0, "exclusive": cpus_per_node is None}
+    return Job(**{**known, **given})
 
 
 def fair_rates(greatest_mib_s: Mapping[str, float], bandwidth_mib_s: float) -> dict[str, float]:

@@ -17,16 +17,17 @@ class JobChange(StrEnum):
     """A change that many jobs can be given in one call."""
 
     # Each looks at the job just before. Where its run has ended, or is another one, it is refused
-    # (``JobNotRunningError``): Slurm would run a completed job a second time.
-    REQUEUE = "requeue"  # end this run and put it back in the queue; one that leaves or waits again is success
+    # (``JobNotRunningError``): Slurm would run a completed job a second time. So is one that leaves or waits again
+    # already (``AlreadyGoneError``): another hand did that, or an earlier call whose answer was lost.
+    REQUEUE = "requeue"  # end this run and put it back in the queue
+    # Of a job whose run has ended by itself, COMPLETED or FAILED: run it again. Refused in any other state or run.
+    RUN_AGAIN = "run_again"
     CANCEL = "cancel"  # end it for good; refused where it could not be requeued when this was decided, and now can
     SUSPEND = "suspend"
     RESUME = "resume"
     # Lift the wait that Slurm gives requeued jobs; only a PENDING one takes it. Less than a second after its requeue a
     # job waits first: Slurm would fail it for good.
     START_NOW = "start_now"
-    FIRST_IN_QUEUE = "first_in_queue"  # the priority ``FIRST``: Slurm starts it before all others, where it fits
-    USUAL_PRIORITY = "usual_priority"  # as Slurm works it out; success also when the job has ended
     # Refused unless this run is RUNNING: a signal to a suspended job would hang.
     SIGNAL_BATCH = "signal_batch"  # to the batch shell
     SIGNAL_STEPS = "signal_steps"  # to every process of the job's steps
@@ -85,9 +86,17 @@ class SlurmBackend(Protocol):
         ``SlurmTimeoutError`` it is not known whether it was done. ``signal``: "USR1", without SIG.
         """
 
-    def attach(self, job_id: str, reservation: str) -> None: ...
+    def attach(self, job_id: str, reservation: str) -> None:
+        """Let it start in this reservation; refused where it asks for another one by now."""
 
-    def detach(self, job_id: str) -> None: ...
+    def detach(self, job_id: str, reservation: str) -> None:
+        """Take it out of this one; another one that it asks for by now stays."""
+
+    def set_nice(self, wanted: Mapping[str, tuple[int, int]]) -> Failures:
+        """By job id the Nice and instead of which: what is another one by now stays, as does that of a job that has
+        ended. Refused for a held job: with priority/basic Slurm would release it. A job whose priority an administrator
+        has set keeps its Nice without a word of Slurm's.
+        """
 
     def set_partitions(self, job_id: str, partitions: tuple[str, ...], instead_of: tuple[str, ...]) -> None:
         """Let the waiting job start in these partitions alone; nothing is done unless it waits in ``instead_of``.

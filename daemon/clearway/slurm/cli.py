@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
 
-from clearway.model.cluster import FIRST, Job, JobState, Node, Reservation, Skipped
+from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm.base import Failures, JobChange
@@ -226,11 +226,14 @@ class CliBackend(GuardedBackend):
             JobChange.SUSPEND: ("scontrol", "--oneliner", "suspend", listed),
             JobChange.RESUME: ("scontrol", "--oneliner", "resume", listed),
             JobChange.START_NOW: (*update, "StartTime=now"),
-            JobChange.FIRST_IN_QUEUE: (*update, f"Priority={FIRST}"),
-            JobChange.USUAL_PRIORITY: ("scontrol", "release", listed),
             JobChange.REQUEUE: ("scontrol", "--oneliner", "requeue", "Incomplete", listed),
+            JobChange.RUN_AGAIN: ("scontrol", "--oneliner", "requeue", listed),
         }
         return change_list(self._commands, commands[change], targets)
+
+    def _give_nice(self, nice: int, targets: Sequence[str]) -> Failures:
+        argv = ("scontrol", "--oneliner", "update", f"JobId={','.join(targets)}", f"Nice={nice}")
+        return change_list(self._commands, argv, targets)
 
     def _set_reservation(self, target: str, reservation: str) -> None:
         self._change("update", f"JobId={target}", f"ReservationName={reservation}")

@@ -11,9 +11,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from clearway.eligibility.node_usage import licenses_of
-from clearway.model.cluster import AdminLevel, ClusterSnapshot, Job, Node, PowerSaving, Reservation, Skipped
+from clearway.model.cluster import AdminLevel, ClusterSnapshot, Job, Node, Reservation, Skipped
 from clearway.model.errors import SlurmError, SlurmRefusedError
 from clearway.model.limits import Limits
+from clearway.model.site import PowerSaving
 from clearway.slurm.base import Fence
 from clearway.slurm.job_changes import JobChanges, RequeueDelay
 from clearway.slurm.kept_records import LeastNodes
@@ -56,27 +57,32 @@ class GuardedBackend(JobChanges):
         taken_at = self._now()
         jobs, nodes, skipped, queries = self._read(taken_at)
         self._requeue_delay.saw_all(jobs)
-        priorities, power_saving, config_queries = self._config.read(self._commands.run, taken_at)
+        config, config_queries = self._config, self._config.read(self._commands.run, taken_at)
         topology, topology_queries = self._topology.read(self._commands.run, jobs, taken_at)
         licenses, license_queries = licenses_now(self._commands.run, jobs)
         snapshot = ClusterSnapshot(
             taken_at=taken_at,
-            jobs=self._least_nodes.of(jobs, nodes),
-            nodes=tuple(_with_boot(node, power_saving) for node in nodes),
+            jobs=self._least_nodes.of(jobs, nodes, config.over_times),
+            nodes=tuple(_with_boot(node, config.power) for node in nodes),
             skipped=(*skipped, *self._skipped_reservations),
             queries=queries + config_queries + topology_queries + license_queries,
-            preempt_priorities=priorities,
+            preempt_priorities=config.preemption,
             topology=topology,
             licenses=licenses,
-            slurm_version=self._config.version,
-            power_saving=power_saving,
+            slurm_version=config.version,
+            power_saving=config.power,
+            vouched=config.vouched,
+            cluster=config.cluster,
         )
         snapshot.take_indexes(self._before)
         self._before = snapshot
         return snapshot
 
     def limits(self, jobs: Sequence[Job]) -> Limits:
-        return self._limits.read(self._commands.run, jobs, self._now())
+        found = self._limits.read(self._commands.run, jobs, self._now())
+        if found.partitions:
+            self._config.has_heard(self._limits.over_times)
+        return found
 
     def create_reservation(self, reservation: Reservation) -> None:
         if reservation.end_time <= self._now():

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from clearway.model.cluster import FIRST, Job, JobState
+from clearway.model.cluster import Job, JobState
 from clearway.model.errors import (
+    AlreadyGoneError,
     HaltedError,
     JobNotRunningError,
     NotAskedError,
@@ -31,13 +32,14 @@ from clearway.slurm.process import Commands, checked, error_from
 T = TypeVar("T")
 Seen = tuple[Job, str]  # a job as it is now, and how Slurm's commands name it
 
+REQUEUES = (JobChange.REQUEUE, JobChange.RUN_AGAIN)
 _ON_NODES = (JobState.RUNNING, JobState.SUSPENDED, JobState.CONFIGURING)
 
-_WAITS = re.compile(r"Job is pending execution")  # a refusal of ``scontrol requeue`` that means success
-_ENDED_IS_DONE = (JobChange.CANCEL, JobChange.USUAL_PRIORITY)  # need not be done any more
+_WAITS = re.compile(r"Job is pending execution")  # a refusal of ``scontrol requeue``: it is requeued already
 # States in which a job may be changed so; in which it is as it is to be; and in which its run is over anyway.
 _MAY_BE: Mapping[JobChange, tuple[JobState, ...]] = {
     JobChange.REQUEUE: _ON_NODES,
+    JobChange.RUN_AGAIN: (JobState.ENDED,),
     JobChange.CANCEL: (JobState.PENDING, *_ON_NODES),
     JobChange.SUSPEND: (JobState.RUNNING, JobState.SUSPENDED),
     JobChange.RESUME: (JobState.RUNNING, JobState.SUSPENDED),
@@ -45,8 +47,9 @@ _MAY_BE: Mapping[JobChange, tuple[JobState, ...]] = {
     JobChange.SIGNAL_STEPS: (JobState.RUNNING,),
 }
 _IS_DONE_IN = {JobChange.SUSPEND: JobState.SUSPENDED, JobChange.RESUME: JobState.RUNNING}
-_NEED_NOT_BE: Mapping[JobChange, tuple[JobState, ...]] = {
+_GONE_IN: Mapping[JobChange, tuple[JobState, ...]] = {
     JobChange.REQUEUE: (JobState.PENDING, JobState.COMPLETING),
+    JobChange.RUN_AGAIN: (JobState.PENDING, JobState.COMPLETING),
     JobChange.CANCEL: (JobState.COMPLETING,),
 }
 
@@ -104,6 +107,9 @@ class JobChanges(ABC):
         """What failed, by target. Jobs to be requeued are named as scontrol names them."""
 
     @abstractmethod
+    def _give_nice(self, nice: int, targets: Sequence[str]) -> Failures: ...
+
+    @abstractmethod
     def _set_reservation(self, target: str, reservation: str) -> None:
         """An empty name takes the job out of its reservation."""
 
@@ -126,7 +132,7 @@ class JobChanges(ABC):
             return dict.fromkeys((job.job_id for job in jobs), SlurmRefusedError(f"{signal!r} is not a signal"))
         todo, failures = self._needed(change, jobs)
         targets = {job_id: target for job_id, (_, target) in todo.items()}
-        if change is JobChange.REQUEUE:
+        if change in REQUEUES:
             # Requeued while suspended a job would wait held (JobHeldAdmin), and its TERM handler could not run.
             suspended = {job_id: target for job_id, (job, target) in todo.items() if job.state is JobState.SUSPENDED}
             failed = self._carry_out(JobChange.RESUME, suspended)
@@ -136,7 +142,7 @@ class JobChanges(ABC):
             for job, _ in todo.values():
                 self._requeue_delay.before_start(job)
         told = self._carry_out(change, targets, signal)
-        return failures | {job_id: error for job_id, error in told.items() if not self._is_done(change, error)}
+        return failures | {job_id: found for job_id, error in told.items() if (found := self._meant(change, error))}
 
     def _needed(self, change: JobChange, jobs: Sequence[Job]) -> tuple[dict[str, Seen], dict[str, SlurmError]]:
         seen, unseen = self._look_all([job.job_id for job in jobs])
@@ -160,21 +166,43 @@ class JobChanges(ABC):
         failed = self._act_all(change, tuple(targets.values()), signal)
         return {job_id: failed[target] for job_id, target in targets.items() if target in failed}
 
-    def _is_done(self, change: JobChange, error: SlurmError) -> bool:
-        if not isinstance(error, SlurmRefusedError):
-            return False
-        if change is JobChange.REQUEUE:
-            return _WAITS.search(str(error)) is not None
-        return change in _ENDED_IS_DONE and self._has_ended(error)
+    def _meant(self, change: JobChange, error: SlurmError) -> SlurmError | None:
+        """What Slurm's answer means; None: it need not be done any more."""
+        if change in REQUEUES and isinstance(error, SlurmRefusedError) and _WAITS.search(str(error)):
+            return AlreadyGoneError(str(error))
+        return None if change is JobChange.CANCEL and self._is_over(error) else error
+
+    def _is_over(self, error: SlurmError) -> bool:
+        return isinstance(error, SlurmRefusedError) and self._has_ended(error)
+
+    def set_nice(self, wanted: Mapping[str, tuple[int, int]]) -> Failures:
+        seen, unseen = self._look_all(list(wanted))
+        failures = not_asked(unseen)
+        alike: dict[int, dict[str, str]] = {}  # by Nice, what jobs are called by their ids
+        for job_id, (job, target) in seen.items():
+            nice, instead_of = wanted[job_id]
+            if job.state is JobState.ENDED or job.nice != instead_of:
+                continue
+            if job.priority == 0:
+                failures[job_id] = SlurmRefusedError(f"job {job_id} is held")
+            else:
+                alike.setdefault(nice, {})[job_id] = target
+        for nice, targets in alike.items():
+            told = self._give_nice(nice, tuple(targets.values()))
+            refused = {job_id: told[target] for job_id, target in targets.items() if target in told}
+            failures |= {job_id: error for job_id, error in refused.items() if not self._is_over(error)}
+        return failures
 
     def attach(self, job_id: str, reservation: str) -> None:
         current, target = _known(job_id, self._look(job_id))
-        if current.reservation != reservation:
+        if current.reservation not in (None, reservation):
+            raise SlurmRefusedError(f"job {job_id} asks for reservation {current.reservation} by now")
+        if current.reservation is None:
             self._set_reservation(target, checked(reservation))
 
-    def detach(self, job_id: str) -> None:
+    def detach(self, job_id: str, reservation: str) -> None:
         found = self._look(job_id)
-        if found is not None and found[0].reservation is not None and found[0].state is not JobState.ENDED:
+        if found is not None and found[0].reservation == reservation and found[0].state is not JobState.ENDED:
             try:
                 self._set_reservation(found[1], "")
             except SlurmRefusedError as error:
@@ -265,19 +293,19 @@ def not_asked(unseen: Failures) -> dict[str, SlurmError]:
 
 def _needed(change: JobChange, decided: Job, found: Seen | None) -> Seen | None:
     """What is to be acted on; None where nothing is to be done. Raises SlurmRefusedError where it must not be done."""
-    if change is JobChange.USUAL_PRIORITY:
-        ours = found is not None and found[0].state is not JobState.ENDED and found[0].priority == FIRST
-        return found if ours else None
+    if change is JobChange.RUN_AGAIN and found is not None and found[0].state is JobState.ENDED:
+        require_ended_by_itself(found[0], decided)
+        return found
     found = _known(decided.job_id, found)
     current, _ = found
     if change is JobChange.START_NOW and current.state is not JobState.PENDING:
         # Set while COMPLETING it would be lost without a word.
         raise SlurmRefusedError(f"job {decided.job_id} is {current.raw_state}; only a waiting job can start now")
-    if change in (JobChange.START_NOW, JobChange.FIRST_IN_QUEUE):
+    if change is JobChange.START_NOW:
         return found
     waits_again = current.state is JobState.PENDING and decided.state is not JobState.PENDING  # that run is over
-    if current.state in _NEED_NOT_BE.get(change, ()) or (change is JobChange.CANCEL and waits_again):
-        return None
+    if current.state in _GONE_IN.get(change, ()) or (change is JobChange.CANCEL and waits_again):
+        raise AlreadyGoneError(f"job {decided.job_id} is {current.raw_state} already")
     _require_run(current, decided, _MAY_BE[change])
     if change is JobChange.CANCEL:
         require_unchanged(current, decided)
@@ -296,6 +324,13 @@ def _require_run(current: Job, decided: Job, states: Sequence[JobState]) -> None
     if current.run != decided.run:
         run = f"restart {current.restart_count}, started {current.start_time}"
         raise JobNotRunningError(f"job {current.job_id} is in another run: {run}")
+
+
+def require_ended_by_itself(current: Job, decided: Job) -> None:
+    """Raise where another hand has ended it, or it is not the run, or the job, that was decided on."""
+    _require_run(current, decided, (JobState.ENDED,))
+    if current.raw_state not in ("COMPLETED", "FAILED") or not current.can_be_requeued or current.user != decided.user:
+        raise JobNotRunningError(f"job {current.job_id} is {current.raw_state}")
 
 
 def require_unchanged(current: Job, decided: Job) -> None:

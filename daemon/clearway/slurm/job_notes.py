@@ -15,7 +15,8 @@ from clearway.slurm.base import Fence
 from clearway.slurm.parse import fields
 from clearway.slurm.process import Commands, unless_unknown
 
-_COLUMNS = (*parse.TARGET_COLUMNS, "State", "NodeList", "EligibleTime", "Comment")
+_COLUMNS = (*parse.TARGET_COLUMNS, "UserName", "State", "NodeList", "EligibleTime", "Comment")
+_OWNER = re.compile(r"^ *UserId=([^\s(]+)\(\d+\)", re.MULTILINE)
 _MAIL = re.compile(r"MailUser=(\S+) MailType=(\S+)")
 # A job that Slurm lets wait for so long does not start between a look and a write: commands end within 15 s, as they
 # are set by default. That the loop lets it start meanwhile is seen by the second look, but for the moment after it.
@@ -52,8 +53,8 @@ class JobNotes:
     def __init__(self, timeout_s: float, slurm_conf: str | None, fence: Fence) -> None:
         self._commands = Commands(timeout_s, slurm_conf, fence=fence)
 
-    def look(self, job_id: str) -> JobWords | None:
-        """None when Slurm does not know it (any more), or it cannot be read."""
+    def look(self, job_id: str, user: str) -> JobWords | None:
+        """None when Slurm does not know it (any more), when another user has its id, or when it cannot be read."""
         if not job_id.isdecimal():
             return None
         token = secrets.token_hex(8)  # see ``cli._squeue``
@@ -61,7 +62,7 @@ class JobNotes:
         env = {"SQUEUE_FORMAT2": parse.job_format(token, _COLUMNS)}
         text = unless_unknown(lambda: self._commands.run(argv, env=env))
         for row in parse.split_rows(text or "", token, _COLUMNS)[0]:
-            if row["JobID"] == job_id:
+            if row["JobID"] == job_id and row["UserName"] == user:
                 return JobWords(
                     target=parse.job_target(row),
                     state=parse.job_state(row["State"], on_nodes=bool(fields.text(row["NodeList"]))),
@@ -77,12 +78,12 @@ class JobNotes:
         """Into the standard error of a running batch job; Slurm refuses it to operators."""
         self._commands.change(["scontrol", "notify", words.target, text])
 
-    def mail_settings(self, job_id: str) -> MailSettings | None:
-        """Whom Slurm's own mails of the job go to, as its owner chose; None when Slurm does not know the job."""
+    def mail_settings(self, job_id: str, user: str) -> MailSettings | None:
+        """Whom Slurm's own mails of the job go to, as its owner chose; None when Slurm does not know the user's job."""
         if not job_id.isdecimal():
             return None
         text = unless_unknown(lambda: self._commands.run(["scontrol", "show", "job", job_id]))
-        if text is None:
+        if text is None or (owner := _OWNER.search(text)) is None or owner[1] != user:
             return None
         found = _MAIL.search(text)
         return MailSettings(found[1], frozenset(found[2].upper().split(","))) if found else MailSettings()

@@ -231,10 +231,10 @@ class JobRecords:
         if job is None or skipped is not None or job.state is not JobState.PENDING:
             return None
         now, then = parse.split_columns(record, self.token), parse.split_columns(before, self.token)
-        start, priority = self._columns.index("StartTime"), self._columns.index("PriorityLong")
+        start, end, priority = map(self._columns.index, ("StartTime", "EndTime", "PriorityLong"))
         if len(now) != len(then):
             return None
-        then[start] = now[start]
+        then[start], then[end] = now[start], now[end]
         if now == then:
             return told
         then[priority] = now[priority]
@@ -266,27 +266,40 @@ def _same_but_load(line: str, before: str, told: Reading[Node]) -> Reading[Node]
     return told if reason == reason_then and _LOAD.sub("", now) == _LOAD.sub("", then) else None
 
 
+OverTimes = Mapping[str, int | None]  # as ``ConfigReader`` has them
+_NO_OVER_TIME: OverTimes = {"": 0}
+
+
 class LeastNodes:
-    """``job_with_least_nodes``, asked again only where a job's record, or what nodes there are, has changed."""
+    """``job_with_least_nodes``, and how long it may run beyond its limit; asked again only where a job's record, what
+    nodes there are, or that setting has changed.
+    """
 
     def __init__(self) -> None:
-        self._kinds: NodeKinds = {}
+        self._by: tuple[NodeKinds, OverTimes] = {}, _NO_OVER_TIME
         self._seen: Sequence[Job] = ()
         self._found: tuple[Job, ...] = ()
         self._known: dict[str, tuple[Job, Job]] = {}  # as it was read, and as it was found to be; by its id
 
-    def of(self, jobs: Sequence[Job], nodes: Sequence[Node]) -> tuple[Job, ...]:
-        """The same tuple where the jobs and what nodes there are have not changed."""
-        kinds = node_kinds(nodes)
-        if kinds == self._kinds and len(jobs) == len(self._seen) and all(map(is_, jobs, self._seen)):
+    def of(self, jobs: Sequence[Job], nodes: Sequence[Node], over_times: OverTimes = _NO_OVER_TIME) -> tuple[Job, ...]:
+        """The same tuple where the jobs, what nodes there are and the setting have not changed."""
+        by = node_kinds(nodes), over_times
+        if by == self._by and len(jobs) == len(self._seen) and all(map(is_, jobs, self._seen)):
             return self._found
-        if kinds != self._kinds:
-            self._kinds, self._known = kinds, {}
+        if by != self._by:
+            self._by, self._known = by, {}
         before, self._known = self._known, {}
         for job in jobs:
             known = before.get(job.job_id)
             if known is None or known[0] is not job:
-                known = (job, job_with_least_nodes(job, kinds))
+                known = (job, _with_over_time(job_with_least_nodes(job, by[0]), over_times))
             self._known[job.job_id] = known
         self._seen, self._found = tuple(jobs), tuple([known[1] for known in self._known.values()])
         return self._found
+
+
+def _with_over_time(job: Job, over_times: OverTimes) -> Job:
+    if not job.state.holds_nodes or not job.partitions:
+        return job
+    over_time_s = over_times.get(job.partitions[0], over_times[""])
+    return job if over_time_s == job.over_time_s else replace(job, over_time_s=over_time_s)

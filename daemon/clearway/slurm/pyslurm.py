@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from clearway.model.cluster import FIRST, Job, Node, Reservation, Skipped
+from clearway.model.cluster import Job, Node, Reservation, Skipped
 from clearway.model.errors import (
     CycleEndedError,
     SlurmError,
@@ -27,7 +27,7 @@ from clearway.slurm import parse
 from clearway.slurm import pyslurm_records as records
 from clearway.slurm.base import Failures, Fence, JobChange, Unfenced
 from clearway.slurm.guarded_backend import GuardedBackend
-from clearway.slurm.job_changes import RequeueDelay, Seen, change_list, look_one_by_one, one_by_one
+from clearway.slurm.job_changes import REQUEUES, RequeueDelay, Seen, change_list, look_one_by_one, one_by_one
 from clearway.slurm.parse import FieldError
 from clearway.slurm.parse.values import Unchanged
 from clearway.slurm.process import ENDED, KEEP_EVERY_S, Commands, RefusedError, checked, error_for
@@ -247,9 +247,10 @@ class PyslurmBackend(GuardedBackend):
         return {job_id: (job, job_id) for job_id, job in jobs.items()}, failures
 
     def _act_all(self, change: JobChange, targets: Sequence[str], signal: str = "") -> Failures:
-        if change is not JobChange.REQUEUE:
+        if change not in REQUEUES:
             return one_by_one(lambda target: self._act_on(change, int(target), signal), targets)
-        argv = ["scontrol", "--oneliner", "requeue", "Incomplete", ",".join(targets)]
+        only = ("Incomplete",) if change is JobChange.REQUEUE else ()
+        argv = ["scontrol", "--oneliner", "requeue", *only, ",".join(targets)]
         return change_list(self._commands, argv, targets)
 
     def _act_on(self, change: JobChange, job_id: int, signal: str) -> None:
@@ -257,12 +258,11 @@ class PyslurmBackend(GuardedBackend):
             case JobChange.SIGNAL_BATCH | JobChange.SIGNAL_STEPS:
                 steps = "batch" if change is JobChange.SIGNAL_BATCH else "children"
                 self._worker.change("send_signal", job_id=job_id, name=f"SIG{signal}", steps=steps)
-            case JobChange.FIRST_IN_QUEUE:
-                self._worker.change("set_priority", job_id=job_id, priority=FIRST)
-            case JobChange.USUAL_PRIORITY:
-                self._worker.change("release", job_id=job_id)
             case _:
                 self._worker.change(change.value, job_id=job_id)
+
+    def _give_nice(self, nice: int, targets: Sequence[str]) -> Failures:
+        return one_by_one(lambda target: self._worker.change("set_nice", job_id=int(target), nice=nice), targets)
 
     def _set_reservation(self, target: str, reservation: str) -> None:
         self._worker.change("set_reservation", job_id=int(target), reservation=reservation)

@@ -58,11 +58,14 @@ _JOB = (
         "ReqSwitch": "required_switches", "RestartCnt": "requeue_count", "HetJobID": "heterogeneous_id",
         "HetJobOffset": "heterogeneous_offset",
     })
-    | by(_time, {"StartTime": "start_time", "SubmitTime": "submit_time", "EligibleTime": "eligible_time"})
+    | by(_time, {
+        "StartTime": "start_time", "EndTime": "end_time", "Deadline": "deadline", "SubmitTime": "submit_time",
+        "EligibleTime": "eligible_time",
+    })
     | by(switch, {"Contiguous": "requires_contiguous_nodes", "Requeue": "is_requeueable", "BatchFlag": "is_batch_job"})
     | {
         "PriorityLong": (_priority, "priority"), "TimeLimit": (_time_limit, "time_limit"),
-        "Exclusive": (_sharing, "resource_sharing"),
+        "Nice": (values.whole, "nice"), "Exclusive": (_sharing, "resource_sharing"),
     }
 )  # fmt: skip
 _NOT_TOLD = dict.fromkeys(("tres-per-job", "tres-per-socket", "tres-per-task", "cpus-per-tres", "mem-per-tres"), "")

@@ -22,9 +22,10 @@ _JOB_FIELDS = (
     "id", "array_id", "array_task_id", "array_tasks_waiting", "array_tasks_parallel",
     "heterogeneous_id", "heterogeneous_offset", "state",
     "state_reason", "partition", "account", "qos", "num_nodes", "allocated_nodes", "cpus", "min_cpus_per_node",
-    "ntasks", "cpus_per_task", "resource_sharing", "required_switches", "time_limit", "start_time", "submit_time",
-    "eligible_time", "reservation", "constraints", "licenses", "required_nodes", "excluded_nodes",
-    "requires_contiguous_nodes", "priority", "is_requeueable", "requeue_count", "is_batch_job",
+    "ntasks", "cpus_per_task", "resource_sharing", "required_switches", "time_limit", "start_time", "end_time",
+    "deadline", "submit_time", "eligible_time", "reservation", "constraints", "licenses", "required_nodes",
+    "excluded_nodes", "requires_contiguous_nodes", "priority", "nice", "is_requeueable", "requeue_count",
+    "is_batch_job",
 )  # fmt: skip
 # Free text of users: bytes that are no UTF-8 must not make the whole record unreadable.
 _JOB_TEXTS = ("name", "comment")
@@ -42,6 +43,13 @@ _NEEDED = ("Job", "Jobs", "JobSubmitDescription", "Node", "Nodes", "Reservation"
 
 class UnusableError(Exception):
     """pyslurm cannot be used at all; trying again does not help."""
+
+
+class _Zero(int):
+    """pyslurm takes a 0 for nothing."""
+
+    def __bool__(self) -> bool:
+        return True
 
 
 class _Empty(str):
@@ -124,7 +132,6 @@ class Calls:
     cancel = _of_job("cancel")
     suspend = _of_job("suspend")
     resume = _of_job("unsuspend")
-    release = _of_job("release")
 
     def send_signal(self, job_id: int, name: str, steps: str) -> None:
         self._pyslurm.Job(job_id).send_signal(name, steps=steps)
@@ -132,8 +139,8 @@ class Calls:
     def start_now(self, job_id: int) -> None:
         self._modify(job_id, begin_time=int(time.time()))
 
-    def set_priority(self, job_id: int, priority: int) -> None:
-        self._modify(job_id, priority=priority)
+    def set_nice(self, job_id: int, nice: int) -> None:
+        self._modify(job_id, nice=nice or _Zero())
 
     def set_reservation(self, job_id: int, reservation: str) -> None:
         self._modify(job_id, reservations=reservation or _Empty())

@@ -13,14 +13,14 @@ from typing import TypedDict, Unpack
 
 import httpx
 
-from clearway.model.cluster import FIRST, ClusterSnapshot, Job, Node, Reservation, Skipped
+from clearway.model.cluster import ClusterSnapshot, Job, Node, Reservation, Skipped
 from clearway.model.errors import SlurmRefusedError, SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm import rest_records as records
 from clearway.slurm.base import Failures, Fence, JobChange
 from clearway.slurm.cli import CliBackend
 from clearway.slurm.guarded_backend import GuardedBackend
-from clearway.slurm.job_changes import Seen, look_one_by_one, one_by_one
+from clearway.slurm.job_changes import REQUEUES, Seen, look_one_by_one, one_by_one
 from clearway.slurm.process import ENDED, INVALID_JOB_ID, RefusedError, checked
 from clearway.slurm.rest_client import RestClient, Tokens
 from clearway.slurm.rest_records import ALL, JobReader, NodeReader, list_of
@@ -128,7 +128,7 @@ class RestBackend(CliBackend):
         return look_one_by_one(self._look_at, job_ids)
 
     def _act_all(self, change: JobChange, targets: Sequence[str], signal: str = "") -> Failures:
-        if change is JobChange.REQUEUE and self._has_commands and not self._client.offer.requeue:
+        if change in REQUEUES and self._has_commands and not self._client.offer.requeue:
             return super()._act_all(change, targets, signal)
         return one_by_one(lambda target: self._act_on(change, target, signal), targets)
 
@@ -139,10 +139,11 @@ class RestBackend(CliBackend):
             return
         job_id, _, named = target.partition(" ")
         signals = {JobChange.SIGNAL_BATCH: "BATCH_JOB", JobChange.SIGNAL_STEPS: "FULL_STEPS_ONLY"}
-        if change is JobChange.REQUEUE:
+        if change in REQUEUES:
             if not self._client.offer.requeue:
                 self._need_commands("requeue jobs")
-            self._client.change("POST", "/jobs/requeue", {"jobs": [target], "flags": ["Incomplete"]})
+            flags = {"flags": ["Incomplete"]} if change is JobChange.REQUEUE else {}
+            self._client.change("POST", "/jobs/requeue", {"jobs": [target], **flags})
         elif change in (JobChange.SUSPEND, JobChange.RESUME):
             self._need_commands("suspend and resume jobs")
             self._by_command(change, named, signal)
@@ -154,12 +155,8 @@ class RestBackend(CliBackend):
         elif change in signals:
             body = {"jobs": [named], "signal": signal, "flags": [signals[change], "VERBOSE"]}
             self._client.change("DELETE", "/jobs/", body)
-        elif change is JobChange.START_NOW:
-            self._update(job_id, begin_time=_number(int(self._now().timestamp())))
-        elif change is JobChange.FIRST_IN_QUEUE:
-            self._update(job_id, priority=_number(FIRST))
         else:
-            self._update(job_id, hold=False)
+            self._update(job_id, begin_time=_number(int(self._now().timestamp())))
 
     def _by_command(self, change: JobChange, named: str, signal: str) -> None:
         for error in super()._act_all(change, (named,), signal).values():
@@ -168,6 +165,18 @@ class RestBackend(CliBackend):
     def _update(self, job_id: str, **changes: object) -> None:
         """A number names one job here, or the tasks of an array that still wait. Above it would be the whole array."""
         self._client.change("POST", f"/job/{job_id}", changes)
+
+    def _give_nice(self, nice: int, targets: Sequence[str]) -> Failures:
+        def give(target: str) -> None:
+            job_id, _, named = target.partition(" ")
+            if _of_federation(target):
+                self._need_commands("change a job of a federation")
+                for error in super(RestBackend, self)._give_nice(nice, (named,)).values():
+                    raise error
+            else:
+                self._update(job_id, nice=nice)
+
+        return one_by_one(give, targets)
 
     def _set_reservation(self, target: str, reservation: str) -> None:
         job_id, _, named = target.partition(" ")

@@ -14,7 +14,7 @@ from clearway.model.cluster import Job, JobState, Node, Reservation, Skipped
 from clearway.model.errors import SlurmUnavailableError
 from clearway.slurm import parse
 from clearway.slurm.parse import FieldError, Row, fields, values
-from clearway.slurm.parse.values import UNSET, Record, by, listed, named, number, switch, text, words
+from clearway.slurm.parse.values import UNSET, Record, by, listed, named, number, switch, text, whole, words
 from clearway.slurm.process import RefusedError
 from clearway.slurm.rest_client import UNCHANGED, Document, RestClient
 from clearway.slurm.site_settings import NEVER
@@ -64,9 +64,12 @@ _JOB = (
         "ReqSwitch": "required_switches", "PriorityLong": "priority", "RestartCnt": "restart_cnt",
         "HetJobID": "het_job_id", "HetJobOffset": "het_job_offset", "TimeLimit": "time_limit",
     })
-    | by(values.time, {"StartTime": "start_time", "SubmitTime": "submit_time", "EligibleTime": "eligible_time"})
+    | by(values.time, {
+        "StartTime": "start_time", "EndTime": "end_time", "Deadline": "deadline", "SubmitTime": "submit_time",
+        "EligibleTime": "eligible_time",
+    })
     | by(switch, {"Contiguous": "contiguous", "Requeue": "requeue", "BatchFlag": "batch_flag"})
-    | {"State": (_job_word, "job_state"), "Exclusive": (_sharing, "shared")}
+    | {"State": (_job_word, "job_state"), "Exclusive": (_sharing, "shared"), "Nice": (whole, "nice")}
 )  # fmt: skip
 _NODE = (
     by(text, {

@@ -4,16 +4,18 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from clearway.model.cluster import Node
 from clearway.model.errors import SlurmError, SlurmRefusedError, WalltimeError
+from clearway.model.site import ClusterIdentity, Vouched
 from clearway.slurm import parse
 from clearway.slurm.parse import FieldError
 from clearway.slurm.parse.fields import NOTHING, duration_s, record
+from clearway.slurm.parse.site import read_identity
 from clearway.slurm.process import Commands
-from clearway.slurm.site_settings import read_preemption
+from clearway.slurm.site_settings import PARTITIONS, read_preemption, read_vouched
 
 _SETTING = re.compile(r"^(\w+)(?:\[\d+\])?\s*= (.*?)\s*$", re.MULTILINE)
 _CLOCK = re.compile(r"^Configuration data as of (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)$", re.MULTILINE | re.ASCII)
@@ -43,6 +45,8 @@ class SiteFacts:
     preempts: Mapping[str, frozenset[str]]  # QoS or partition to those whose jobs Slurm itself preempts for it
     preempts_by_qos: bool
     grace_s: float
+    vouched: Vouched = field(default_factory=Vouched)
+    cluster: ClusterIdentity | None = None  # None: it does not tell
 
     def setting(self, name: str) -> str:
         value = self.settings.get(name, "")
@@ -116,18 +120,26 @@ class Site:
         settings = dict(reversed(_SETTING.findall(config)))  # of several, such as Epilog[0] and Epilog[1], the first
         clock = _CLOCK.search(config)
         qos, unknown = _qos(self._commands, settings)
-        preemption = read_preemption(run, config)
+        partitions = run(PARTITIONS)
+        preemption = read_preemption(run, config, partitions)
         return SiteFacts(
             settings=settings,
             clock=datetime.fromisoformat(clock[1]).replace(tzinfo=UTC) if clock else None,
-            partitions=tuple(_partitions(run(["scontrol", "--oneliner", "show", "partition"]))),
+            partitions=tuple(_partitions(partitions)),
             qos=qos,
             qos_unknown=unknown,
             nodes=tuple(nodes),
             preempts={name: others for name, others in preemption.preempts.items() if others},
             preempts_by_qos=preemption.of_qos,
             grace_s=preemption.grace_s,
+            vouched=read_vouched(config, partitions),
+            cluster=read_identity(config),
         )
+
+    def identity_and_vouched(self) -> tuple[ClusterIdentity | None, Vouched]:
+        """Which cluster this is, and what Slurm checks of a job: by two quick queries."""
+        config = self._commands.run(["scontrol", "show", "config"])
+        return read_identity(config), read_vouched(config, self._commands.run(PARTITIONS))
 
     def may_reserve(self) -> bool:
         """Whether Slurm lets this user change reservations: it looks at that first, and then at the name."""

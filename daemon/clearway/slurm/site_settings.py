@@ -11,9 +11,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from clearway.eligibility.node_usage import asks_for_any
-from clearway.model.cluster import Job, JobState, License, PowerSaving, PreemptPriorities, Topology
+from clearway.model.cluster import Job, JobState, PreemptPriorities
 from clearway.model.errors import SlurmError, SlurmRefusedError
 from clearway.model.limits import Association, Limits, Partition, Qos
+from clearway.model.site import ClusterIdentity, License, PowerSaving, Topology, Vouched
 from clearway.slurm.parse import FieldError, site
 from clearway.slurm.process import checked, is_name
 from clearway.slurm.releases import means_sub_accounts, release_of
@@ -25,16 +26,17 @@ TOPOLOGY_AGAIN_S = 60.0  # after a failure
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 Run = Callable[[Sequence[str]], str]
+PARTITIONS = ("scontrol", "--oneliner", "show", "partition")
 
 
-def read_preemption(run: Run, config: str) -> PreemptPriorities:
-    """Slurm's own; ``config`` is what ``scontrol show config`` says."""
+def read_preemption(run: Run, config: str, partitions: str) -> PreemptPriorities:
+    """Slurm's own; ``config`` and ``partitions`` are what ``scontrol show`` says of them."""
     of_qos = site.sorts_by_qos(config)
     if of_qos:
         records = run(["scontrol", "show", "assoc_mgr", "flags=qos"])
         found, preempted = site.read_qos_priorities(records), site.preempted_qos(records)
     else:
-        records = run(["scontrol", "--oneliner", "show", "partition"])
+        records = partitions
         found, preempted = site.read_tiers(records), site.preempted_partitions(records)
     if not site.preempts(config):
         preempted = {}
@@ -43,27 +45,49 @@ def read_preemption(run: Run, config: str) -> PreemptPriorities:
 
 
 class ConfigReader:
-    """Version, preemption and power saving, kept after a failure; unread, Clearway does not act (``releases``)."""
+    """What slurmctld goes by, kept after a failure; unread, Clearway does not act (``releases``)."""
 
     def __init__(self) -> None:
         self.version = ""  # as slurmctld last told it; empty: not yet
-        self._known = PreemptPriorities()
-        self._power = PowerSaving()
+        self.preemption = PreemptPriorities()
+        self.power = PowerSaving()
+        self.vouched = Vouched()
+        self.cluster: ClusterIdentity | None = None
+        # How long jobs may run beyond their limits, by partition that has its own setting; "": all others. None: ever.
+        self.over_times: Mapping[str, int | None] = {"": 0}
         self._read_at = NEVER
 
-    def read(self, run: Run, now: datetime) -> tuple[PreemptPriorities, PowerSaving, int]:
+    def has_heard(self, over_times: Mapping[str, int | None]) -> None:
+        """Those of partitions, read meanwhile."""
+        self.over_times = {"": self.over_times[""], **over_times}
+
+    def read(self, run: Run, now: datetime) -> int:
+        """Read it again where that is due; how many queries that took."""
         every_s = CONFIG_EVERY_S if self.version else VERSION_AGAIN_S
         if not _due(self._read_at, now, every_s):
-            return self._known, self._power, 0
+            return 0
         self._read_at, queries = now, 1
         with suppress(SlurmError):
             config = run(["scontrol", "show", "config"])
             version = site.version(config)
             self.version = version if release_of(version) else self.version
-            self._power = site.read_power_saving(config)
-            queries = 2
-            self._known = read_preemption(run, config)
-        return self._known, self._power, queries
+            self.power = site.read_power_saving(config)
+            self.cluster = site.read_identity(config) or self.cluster
+            queries += 1
+            partitions = run(PARTITIONS)
+            self.over_times = {"": site.over_time(config)} | site.read_over_times(partitions)
+            self.vouched = read_vouched(config, partitions)
+            queries += site.sorts_by_qos(config)
+            self.preemption = read_preemption(run, config, partitions)
+        return queries
+
+
+def read_vouched(config: str, partitions: str) -> Vouched:
+    """Where partitions cannot be read nothing is vouched for."""
+    try:
+        return site.read_vouched(config, partitions)
+    except FieldError:
+        return Vouched()
 
 
 class TopologyReader:
@@ -118,6 +142,7 @@ class LimitReader:
         self._groups: dict[str, frozenset[str]] = {}  # user to groups of ``_allowed``
         self._allowed: frozenset[str] = frozenset()
         self._groups_at = NEVER
+        self.over_times: Mapping[str, int | None] = {}  # as ``ConfigReader`` has them, as they were read last
 
     def read(self, run: Run, jobs: Iterable[Job], now: datetime) -> Limits:
         """Those of the first jobs; ``Limits.users`` says of whose."""
@@ -134,7 +159,8 @@ class LimitReader:
             config = run(["scontrol", "show", "config"])
             self._enforced, self._version = site.enforcement(config), site.version(config)
             self._parents, self._settings_at = {}, now
-        partitions = site.read_partitions(run(["scontrol", "--oneliner", "show", "partition"]))
+        records = run(PARTITIONS)
+        partitions, self.over_times = site.read_partitions(records), site.read_over_times(records)
         named = {name: partitions[name] for job in waiting for name in job.partitions if name in partitions}
         found = Limits(
             partitions=partitions,

@@ -140,13 +140,13 @@ def restore(database: Database, file: Path, now: datetime, *, actor: str, force:
     replaced = None
     if migrate.current_revision(database) is not None:
         with database.reading() as connection:
-            _refuse(connection, now, force=force)
+            refuse(connection, now, force=force)
         replaced = file.with_name(f"{file.name}.replaced-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}")
         _write(database, replaced, now)
     with migrate.alone(database) as connection:
         before: dict[str, Any] = {}
         if migrate.revision_of(connection) is not None:
-            _refuse(connection, now, force=force)
+            refuse(connection, now, force=force)
             before = _remains(connection)
         if inspect(connection).has_table(_VERSION):  # without a revision: a restore that failed, on MariaDB
             _reflected(connection, (*METADATA.tables, _VERSION)).drop_all(connection)
@@ -219,14 +219,14 @@ def _reflected(connection: Connection, names: Iterable[str]) -> MetaData:
     return found
 
 
-def _refuse(connection: Connection, now: datetime, *, force: bool) -> None:
+def refuse(connection: Connection, now: datetime, *, force: bool) -> None:
     for lease in connection.execute(select(LEASES.c.owner, LEASES.c.expires_at)):
         if lease.owner and lease.expires_at > now:
             raise StoreError(f"{lease.owner} leads with this database until {lease.expires_at:%H:%M:%S} UTC: stop it")
     count = select(func.count()).select_from(EVICTIONS)
     of_state = text("state IN (" + ",".join(f"'{state}'" for state in _OPEN) + ")")  # older revisions lack columns
     if not force and (open_ones := connection.execute(count.where(of_state)).scalar_one()):
-        raise StoreError(f"{open_ones} operation(s) of this database have not ended; --force replaces it all the same")
+        raise StoreError(f"{open_ones} operation(s) of this database have not ended; --force goes on all the same")
 
 
 def _remains(connection: Connection) -> dict[str, Any]:

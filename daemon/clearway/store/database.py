@@ -45,6 +45,7 @@ from clearway.model.errors import ClearwayError, ConfigError, StoreError, Unstor
 BUSY_TIMEOUT_S = 10
 CONNECT_TIMEOUT_S = 5
 ANSWER_TIMEOUT_S = 30  # a server that is silent for longer costs a cycle, not the daemon
+_SERVER_FIRST_S = 2  # a server that works ends the query itself, and the connection stays good
 
 _DRIVERS = {
     "sqlite": "sqlite+pysqlite",
@@ -229,6 +230,9 @@ def _server(url: URL, kind: str) -> Engine:
         connect_args=args,
     )
 
+    if kind == "postgresql":
+        _with_patience(engine)
+
     @event.listens_for(engine, "connect")
     def _set_up(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
         cursor = connection.cursor()
@@ -243,6 +247,16 @@ def _server(url: URL, kind: str) -> Engine:
         connection.commit()
 
     return engine
+
+
+def _with_patience(engine: Engine) -> None:
+    from clearway.store.postgresql import PatientConnection  # noqa: PLC0415 - the driver is an optional dependency
+
+    @event.listens_for(engine, "do_connect")
+    def _connect(_: Dialect, __: ConnectionPoolEntry, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        connection = PatientConnection.connect(*args, **named)
+        connection.patience_s = ANSWER_TIMEOUT_S + _SERVER_FIRST_S
+        return connection
 
 
 MARIADB = ("mariadb", "mysql")  # SQLAlchemy knows MariaDB's types by either name

@@ -23,17 +23,17 @@ from sqlalchemy import (
     or_,
     select,
     text,
-    union,
     update,
 )
 
 from clearway.estimates.learning import Requeued
+from clearway.model.cluster import Job, Submission, of_one_job
 from clearway.model.errors import StoreError
-from clearway.model.operations import EvictionState, OperationKind, Preemption, PreemptionState, Subject, Usage
+from clearway.model.operations import EvictionState, OperationKind, Preemption, PreemptionState, Subject
 from clearway.model.orders import MoveKind
 from clearway.model.outcome import OutcomeCode
 from clearway.model.problem import Action
-from clearway.model.records import Involvement, Loop, NewStep, StepLog, StepRecord, Taking
+from clearway.model.records import Involvement, Loop, NewStep, StepLog, StepRecord, Taking, Usage
 from clearway.store import rows
 from clearway.store.plan_rows import forget_parts, parts_named
 from clearway.store.tables import EVICTIONS, EXPLANATIONS, PLANS, PREEMPTIONS, STEPS
@@ -105,15 +105,22 @@ def requeued(connection: Connection) -> tuple[Requeued, ...]:
     )
 
 
-def preemption_counts(connection: Connection, job_ids: Iterable[str]) -> dict[str, int]:
-    """How often each job has passed its point of no return; jobs without any are absent."""
-    wanted = sorted(set(job_ids))
-    found: dict[str, int] = {}
+_LEFT = PREEMPTIONS.c
+_OF_LEAVING = (_LEFT.user, _LEFT.submit_time, _LEFT.restarts)
+_OF_SERVED = (EVICTIONS.c.preemptor_user, EVICTIONS.c.preemptor_submit_time, EVICTIONS.c.preemptor_restarts)
+
+
+def preemption_counts(connection: Connection, jobs: Iterable[Job]) -> dict[str, int]:
+    """How often each job has passed its point of no return, by its id; jobs without any are absent."""
+    by_id = {job.job_id: job.submission for job in jobs}
+    wanted, of_id = sorted(by_id), defaultdict[str, list[tuple[bool, Submission]]](list)
     for start in range(0, len(wanted), _IDS_A_QUERY):
-        some = PREEMPTIONS.c.job_id.in_(wanted[start : start + _IDS_A_QUERY]), PREEMPTIONS.c.requeued_at.is_not(None)
-        query = select(PREEMPTIONS.c.job_id, func.count()).where(*some).group_by(PREEMPTIONS.c.job_id)
-        found.update((job_id, int(count)) for job_id, count in connection.execute(query))
-    return found
+        query = select(_LEFT.job_id, _LEFT.requeued_at.is_not(None), *_OF_LEAVING)
+        query = query.where(_LEFT.job_id.in_(wanted[start : start + _IDS_A_QUERY]))
+        for job_id, left, *seen in connection.execute(query.order_by(_LEFT.eviction_id.desc(), _LEFT.position.desc())):
+            of_id[job_id].append((bool(left), Submission(*seen)))
+    counts = {job_id: sum(of_one_job(seen, by_id[job_id])) for job_id, seen in of_id.items()}
+    return {job_id: count for job_id, count in counts.items() if count}
 
 
 def usage_since(connection: Connection, since: datetime, without: int = 0) -> Usage:
@@ -185,7 +192,7 @@ def loops(connection: Connection, since: datetime, repeats: int) -> tuple[Loop, 
         select(user, urgent, job_id, times)
         .select_from(_JOINED)
         .where(*_OF_URGENT_JOBS, PREEMPTIONS.c.requeued_at >= since)
-        .group_by(user, urgent, job_id)
+        .group_by(user, urgent, job_id, PREEMPTIONS.c.user)
         .having(times >= repeats)
         .order_by(user, urgent, job_id)
     )
@@ -243,16 +250,33 @@ def concerning(*, user: str | None, job: str | None, own: str | None) -> Iterato
 
 
 def involvements(
-    connection: Connection, job: str, *, own: str | None = None, limit: int = 10, offset: int = 0
+    connection: Connection,
+    job: str,
+    *,
+    seen: Job | None = None,
+    own: str | None = None,
+    limit: int = 10,
+    offset: int = 0,
 ) -> tuple[Involvement, ...]:
-    """What operations have to do with a job (by either form of its id), newest first."""
+    """What operations have to do with a job (by either form of its id), newest first.
+
+    ``seen``: as it is in the queue; None: it is not there, and that of the newest record is meant.
+    """
     served, left = [_serves(job)], [_leaves(job)]
     if own is not None:
         served.append(EVICTIONS.c.preemptor_user == own)
         left.append(PREEMPTIONS.c.user == own)
-    ids = union(select(EVICTIONS.c.eviction_id).where(*served), _leaving(*left)).subquery()
-    query = select(EVICTIONS).where(EVICTIONS.c.eviction_id.in_(select(ids.c.eviction_id)))
-    found = connection.execute(query.order_by(EVICTIONS.c.eviction_id.desc()).limit(limit).offset(offset)).all()
+    records = [
+        (eviction_id, Submission(*each))
+        for eviction_id, *each in (
+            *connection.execute(select(EVICTIONS.c.eviction_id, *_OF_SERVED).where(*served)),
+            *connection.execute(select(_LEFT.eviction_id, *_OF_LEAVING).where(*left)),
+        )
+    ]
+    records.sort(key=lambda record: (record[0], record[1].restarts, record[1].at), reverse=True)
+    ids = list(dict.fromkeys(of_one_job(records, None if seen is None else seen.submission)))[offset : offset + limit]
+    query = select(EVICTIONS).where(EVICTIONS.c.eviction_id.in_(ids))
+    found = connection.execute(query.order_by(EVICTIONS.c.eviction_id.desc())).all()
     preemptees = preemptions(connection, [row.eviction_id for row in found], *left)
     return tuple(_involvement(row, preemptees[row.eviction_id]) for row in found)
 
@@ -325,10 +349,27 @@ def forget_plans(connection: Connection, eviction_id: int, before_revision: int)
 
 def successor(connection: Connection, eviction_id: int) -> int | None:
     """The next eviction that was planned for the same preemptor; None: there is none."""
-    this = select(EVICTIONS.c.preemptor_job_id).where(EVICTIONS.c.eviction_id == eviction_id).scalar_subquery()
-    same = EVICTIONS.c.kind == OperationKind.EVICTION, EVICTIONS.c.preemptor_job_id == this
-    query = select(func.min(EVICTIONS.c.eviction_id)).where(EVICTIONS.c.eviction_id > eviction_id, *same)
-    found: int | None = connection.execute(query).scalar_one()
+    this = EVICTIONS.alias()
+    query = (
+        select(EVICTIONS.c.eviction_id, *_OF_SERVED, this.c.preemptor_submit_time, this.c.preemptor_restarts)
+        .join(this, and_(*(EVICTIONS.c[name] == this.c[name] for name in ("preemptor_job_id", "preemptor_user"))))
+        .where(this.c.eviction_id == eviction_id, EVICTIONS.c.eviction_id > eviction_id)
+        .where(EVICTIONS.c.kind == OperationKind.EVICTION)
+        .order_by(EVICTIONS.c.eviction_id)
+        .limit(1)
+    )
+    found = connection.execute(query).one_or_none()
+    if found is None:
+        return None
+    number, user, at, restarts, *before = found
+    return int(number) if Submission(user, *before).leads_to(Submission(user, at, restarts)) else None
+
+
+def newest_begun(connection: Connection, preemptor_job_id: str) -> int | None:
+    """The newest eviction for a preemptor of this id that jobs have left for; None: there is none."""
+    left = EVICTIONS.c.eviction_id.in_(_leaving(PREEMPTIONS.c.requeued_at.is_not(None)))
+    same = EVICTIONS.c.kind == OperationKind.EVICTION, EVICTIONS.c.preemptor_job_id == preemptor_job_id
+    found: int | None = connection.execute(select(func.max(EVICTIONS.c.eviction_id)).where(*same, left)).scalar_one()
     return found
 
 

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, insert, or_, select, update
 
 from clearway.model.errors import StoreError
+from clearway.model.explanation import Explanation
 from clearway.model.operations import OperationKind
-from clearway.model.plan import Choice, Explanation, OperationPlan, Verdict
+from clearway.model.plan import Choice, OperationPlan, Verdict
 from clearway.model.problem import Candidate, NodeResources
 from clearway.store import rows
 from clearway.store.rows import dump, load

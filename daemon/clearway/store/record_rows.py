@@ -29,6 +29,7 @@ from sqlalchemy import (
 )
 
 from clearway.estimates.history import RunKey, RunRecord
+from clearway.model.cluster import Job, of_one_job
 from clearway.model.errors import StoreError
 from clearway.model.notice import Channel, Notice, Waiting
 from clearway.model.orders import RollingDrain, RollingState
@@ -135,12 +136,15 @@ def save_tests_since(connection: Connection, at: datetime) -> tuple[SaveTest, ..
     return ALL_TESTS.read(connection, which, order=[SAVE_TESTS.c.request_id.desc()])
 
 
-def save_tests_of(connection: Connection, job: str, *, own: str | None = None, limit: int = 5) -> tuple[SaveTest, ...]:
-    """Of a job, by either form of its id, newest first."""
+def save_tests_of(
+    connection: Connection, job: str, *, seen: Job | None = None, own: str | None = None, limit: int = 5
+) -> tuple[SaveTest, ...]:
+    """Of a job, by either form of its id, newest first; ``seen``: see ``eviction_rows.involvements``."""
     which = [or_(SAVE_TESTS.c.job_id == job, SAVE_TESTS.c.display_id == job)]
     if own is not None:
         which.append(SAVE_TESTS.c.user == own)
-    return ALL_TESTS.read(connection, *which, order=[SAVE_TESTS.c.request_id.desc()], limit=limit)
+    found = ALL_TESTS.read(connection, *which, order=[SAVE_TESTS.c.request_id.desc()], limit=limit)
+    return tuple(of_one_job(((test, test.job.submission) for test in found), None if seen is None else seen.submission))
 
 
 def open_rolling_drains(connection: Connection) -> tuple[RollingDrain, ...]:

@@ -19,10 +19,10 @@ from sqlalchemy.exc import IntegrityError
 
 from clearway.model.errors import StoreError, UnknownEvictionError
 from clearway.model.notice import Notice
-from clearway.model.operations import EvictionState, O, Operation, OperationKind, Usage
+from clearway.model.operations import EvictionState, O, Operation, OperationKind
 from clearway.model.orders import RollingDrain
 from clearway.model.plan import OperationPlan
-from clearway.model.records import CheckpointRecord, RestartRecord, StepLog
+from clearway.model.records import CheckpointRecord, RestartRecord, StepLog, Usage
 from clearway.model.requests import OperatorRequest
 from clearway.store import eviction_rows, migrate, plan_rows, record_rows, request_rows, rows
 from clearway.store.database import UtcDateTime, open_database
@@ -241,6 +241,7 @@ class Store(LeasedStore):
 
     involvements = method(eviction_rows.involvements)
     successor = method(eviction_rows.successor)
+    newest_begun = method(eviction_rows.newest_begun)
     forget_plans = method(eviction_rows.forget_plans, writes=True)
     explain_plan = method(plan_rows.write_explanation, writes=True)
     explanation = method(plan_rows.newest_explanation)
@@ -254,6 +255,7 @@ class Store(LeasedStore):
 
     # Requests and their answers are appended to the audit trail; ``audit_keeping`` is for standbys too.
     add_request = method(request_rows.add_request, writes=True, anybody=True)
+    check_number = method(request_rows.check_number)
     pending_requests = method(request_rows.pending_requests)
     finish_request = method(request_rows.finish_request, writes=True)
     request = method(request_rows.request)
@@ -319,6 +321,16 @@ class Store(LeasedStore):
             if not isinstance(error.__cause__, IntegrityError):
                 raise
             self._set_value(key, value)  # another process made the row in between: now there is one to update
+
+    _note = method(request_rows.keep_value, writes=True, anybody=True)
+
+    def try_to_write(self, at: datetime) -> None:
+        """Raises ``StoreError`` where the database takes no write: it is locked, full, read-only or does not answer."""
+        try:
+            self._note("written", at.isoformat())
+        except StoreError as error:
+            if not isinstance(error.__cause__, IntegrityError):
+                raise  # else another process made the row just then: it can be written
 
     prune_superseded = method(eviction_rows.prune_superseded, writes=True)
     _prune_ended = method(eviction_rows.prune_ended, writes=True)

@@ -15,9 +15,18 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, insert, select, update
 
 from clearway.model.audit import BEFORE_THE_FIRST, AuditCheck, Audited, AuditKind, AuditRow, hash_of
-from clearway.model.errors import StoreError, UnknownEvictionError
+from clearway.model.errors import StoreError, TooManyRequestsError, UnknownEvictionError
 from clearway.model.records import HALTED
-from clearway.model.requests import Answer, OperatorRequest, RequestKind
+from clearway.model.requests import (
+    OF_OPERATORS,
+    OF_SWITCHES,
+    RECENT,
+    SWITCHES,
+    Allowance,
+    Answer,
+    OperatorRequest,
+    RequestKind,
+)
 from clearway.store.rows import new_id, put, record_from
 from clearway.store.tables import AUDIT, AUDIT_HEAD, EVICTIONS, KEPT_VALUES, REQUESTS
 
@@ -120,6 +129,9 @@ def add_request(
     document: str = "",
     rolling_id: int | None = None,
 ) -> int:
+    """Raises ``TooManyRequestsError`` where the actor has asked for as much as any actor may."""
+    switch = kind in SWITCHES
+    check_number(connection, actor, at, OF_SWITCHES if switch else OF_OPERATORS, switch=switch)
     known = select(EVICTIONS.c.eviction_id).where(EVICTIONS.c.eviction_id == eviction_id)
     if eviction_id is not None and connection.execute(known).first() is None:
         raise UnknownEvictionError(f"no eviction {eviction_id}")
@@ -129,6 +141,19 @@ def add_request(
     about = asked | {"request_id": request_id, "document": document[:_LONGEST_DOCUMENT]}
     audit(connection, Audited(at=at, actor=actor, kind=AuditKind.REQUEST, about=_given(about)))
     return request_id
+
+
+def check_number(connection: Connection, actor: str, at: datetime, allowed: Allowance, *, switch: bool = False) -> None:
+    """Raises ``TooManyRequestsError`` where the actor has asked for as much as is ``allowed``."""
+    alike = REQUESTS.c.kind.in_(SWITCHES) if switch else REQUESTS.c.kind.not_in(SWITCHES)
+    own = select(func.count()).where(REQUESTS.c.actor == actor, alike)
+    waiting, recent = own.where(REQUESTS.c.handled_at.is_(None)), own.where(REQUESTS.c.created_at > at - RECENT)
+    found = connection.execute(select(waiting.scalar_subquery(), recent.scalar_subquery())).one()
+    if found[0] >= allowed.waiting:
+        raise TooManyRequestsError(f"{found[0]} requests of {actor} wait to be handled; ask again when they are")
+    if found[1] >= allowed.recent:
+        minutes = RECENT.total_seconds() / 60
+        raise TooManyRequestsError(f"{actor} has made {found[1]} requests within {minutes:g} min; ask again later")
 
 
 def finish_request(connection: Connection, request_id: int, at: datetime, answer: Answer) -> None:

@@ -81,6 +81,7 @@ def eviction_values(eviction: Operation) -> Values:
         fields_of(eviction, (*_EVICTION_FIELDS, "kind", "predicted_lost_node_s", "actual_lost_node_s"))
         | fields_of(plan, ("deadline", "nodes_needed"))
         | {f"preemptor_{name}": value for name, value in subject.items()}
+        | _submission("preemptor_", eviction.preemptor if isinstance(eviction, Eviction) else None)
         | {"rule": plan.rule if isinstance(plan, Plan) else ""}
     )
 
@@ -90,8 +91,14 @@ def preemption_values(preemption: Preemption) -> Values:
     return (
         fields_of(preemption, (*_PREEMPTION_FIELDS, "eternal"))
         | fields_of(job, ("job_id", "display_id", "user", "account", "num_nodes"))
+        | _submission("", job)
         | {"plan_order": preemption.order, "job": dump(job)}
     )
+
+
+def _submission(begins: str, job: Job | None) -> Values:
+    at, restarts = (None, None) if job is None else (job.submit_time, job.restart_count)
+    return {f"{begins}submit_time": at, f"{begins}restarts": restarts}
 
 
 def eviction_from(row: Row[Any], plan: OperationPlan, preemptions: Sequence[Row[Any]]) -> Operation:

@@ -14,7 +14,7 @@ from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, MetaData, Ta
 
 from clearway.model.claims import Restart
 from clearway.model.notice import Channel, NoticeKind
-from clearway.model.operations import EvictionState, OperationKind, PreemptionState
+from clearway.model.operations import Answer, EvictionState, OperationKind, PreemptionState
 from clearway.model.orders import RollingState
 from clearway.model.outcome import OutcomeCode
 from clearway.model.problem import Action
@@ -52,6 +52,8 @@ EVICTIONS = _table(
     Column("preemptor_display_id", Name(ID_LENGTH), index=True),  # as users know it; NULL: from before it was kept
     _given("preemptor_user", Name()),
     _given("preemptor_account", Name()),
+    Column("preemptor_submit_time", UtcDateTime),  # NULL: it serves no job of Slurm's
+    Column("preemptor_restarts", Integer),
     Column("rule", Name()),  # that made the preemptor urgent; NULL: from before it was kept
     _given("deadline", UtcDateTime),
     _given("nodes_needed", Integer),
@@ -114,6 +116,8 @@ PREEMPTIONS = _table(
     Column("display_id", Name(ID_LENGTH), index=True),  # as users know it; NULL: from before it was kept
     _given("user", Name()),
     _given("account", Name()),
+    _given("submit_time", UtcDateTime),  # as Slurm said it when the job was chosen; with the restarts until then it
+    _given("restarts", Integer),  # tells the job from others that have had its id
     _given("num_nodes", Integer),
     _given("action", word(Action)),
     _given("plan_order", Integer),
@@ -125,6 +129,10 @@ PREEMPTIONS = _table(
     Column("asked_at", UtcDateTime),
     Column("checkpointed_at", UtcDateTime),
     Column("requeued_at", UtcDateTime, index=True),
+    Column("answer", word(Answer)),  # NULL: nothing was given to Slurm
+    Column("waits_until", UtcDateTime),
+    Column("nice_before", Integer),
+    Column("nice_given", Integer),
     Column("vacated_at", UtcDateTime),
     Column("returned_at", UtcDateTime),
     _given("predicted_lost_node_s", Figure),
@@ -163,6 +171,7 @@ REQUESTS = _table(
     _given("result", LongText),  # the sentence for people
     Column("document", LongText),  # what a drain or undrain is about, as JSON
     Column("rolling_id", Integer),  # the rolling drain that it is about or has led to
+    Index(None, "actor", "created_at"),
     sqlite_autoincrement=True,
 )
 

@@ -52,7 +52,7 @@ handling_failures: Jobs, requests, operations and parts of cycles that made Clea
 cycles_cut: Cycles that ended before their work was done: the lease was lost, or what was seen of the cluster too old.
 slurm_queries: Queries to Slurm that snapshots of the cluster took.
 slurm_steps: Commands given to Slurm, by kind and result.
-rest_refusals: REST requests that were answered 429 because their lane was full, by lane.
+rest_refusals: REST requests that were answered 429 because their lane was full, or their caller had its part, by lane.
 refused_logins: REST requests with a token that is not good (token), a role that does not suffice (role), or a user
     named by what is not the proxy (proxy).
 skipped_records: Records that could not be read; one that stays unreadable counts once.
@@ -66,7 +66,7 @@ moved_jobs: Jobs that compaction and promotion have moved, and that run again.
 move_gain_node_seconds: Node-seconds that moves were expected to gain; only of those carried out to the end.
 compacted_nodes: Nodes that compaction has moved all jobs off.
 rolling_drain_skipped_nodes: Nodes that rolling drains could not empty; nodes that an operator left out do not count.
-preemptions: Jobs that passed their point of no return.
+preemptions: Jobs that have left because of Clearway.
 lost_work_node_seconds: Node-seconds of work that preemption lost, by action.
 caused_preemptions: Jobs that had to leave, by rule, account and partition of the job that they left for; rule drain,
     promise, compaction or promotion: for no job.
@@ -98,7 +98,7 @@ paused: 1 while an operator has paused the daemon, else 0.
 stopped: 1 while no job is made to leave because nodes were lost after others had (clearway resume), else 0.
 halted: 1 while no command is given to Slurm (clearway halt, or the file daemon.halt_file), else 0.
 only_observes: 1 while Clearway begins nothing because it does not know the release of Slurm, else 0.
-standby: 1 while another daemon holds the lease on the database, else 0.
+standby: 1 while another daemon holds the lease on the database, or this one could not renew it, else 0.
 clock_doubted: 1 while nothing is done because the wall clock was set, or other clocks disagree, else 0.
 lease_epoch: Number of the takeover that made this daemon the one that acts; 0: another daemon holds the lease.
 mode: 1 for the configured daemon.mode, 0 for the others.
@@ -129,6 +129,7 @@ checkpoint_duration_seconds: Seconds from asking a job to save itself to its che
 checkpoint_prediction_error_seconds: Seconds that a checkpoint took beyond those predicted; negative: it took less.
 checkpoint_seconds_ratio: Seconds that a checkpoint took, over those predicted; 1: exactly as predicted.
 """)
+_LANES = ("monitor", "metrics", "operators", "logins", "reading", "what_if", "listening")  # of ``api.lanes``
 _LABELS: dict[str, dict[str, Iterable[str]]] = {
     "cycle_failures": {"kind": FAILURES.values()},
     "handling_failures": {"kind": Subject},
@@ -136,7 +137,7 @@ _LABELS: dict[str, dict[str, Iterable[str]]] = {
     "cycles_cut": {"kind": CUTS.values()},
     "paused_users": {"kind": ("left_alone", "asked_about")},
     "slurm_steps": {"kind": Command, "result": ("ok", "refused", "error", "held")},
-    "rest_refusals": {"lane": ("metrics", "operators", "reading", "what_if")},
+    "rest_refusals": {"lane": _LANES},
     "refused_logins": {"reason": ("token", "role", "proxy")},
     "skipped_records": {"kind": RECORDS},
     "unreadable_records": {"kind": RECORDS},

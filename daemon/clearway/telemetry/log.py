@@ -122,6 +122,7 @@ _CONDITIONS = (
         "Clearway acts again as daemon.mode says",
         of_release=True,
     ),
+    _Condition("refused_rules", logging.ERROR, "not every rule holds", "every rule holds again"),
     _Condition(
         "stopped",
         logging.ERROR,
@@ -342,7 +343,7 @@ class LogLines:
     def _left(self, event: events.JobLeft) -> None:
         p, job = event.preemption, event.preemption.job
         log = self._log.bind(job=job.display_id, user=job.user, action=p.action.value, partition=event.partition)
-        log.info("job leaves its nodes", lost_work_node_s=p.actual_lost_node_s, checkpoint_s=p.actual_checkpoint_s)
+        log.info("job has left its nodes", lost_work_node_s=p.actual_lost_node_s, checkpoint_s=p.actual_checkpoint_s)
 
     @write.register
     def _ended(self, event: events.OperationFinished) -> None:

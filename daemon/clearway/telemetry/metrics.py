@@ -38,7 +38,7 @@ class Metrics(Families):
 
     ``checkpointers`` are those that are installed: jobs name them, and what a job says must make no label.
 
-    Work is counted when a job passes its point of no return, that is when its requeue or cancellation is intended:
+    Work is counted once a job has left, as Slurm says afterwards: a counter cannot take anything back.
 
     lost    nodes x time since the job's last checkpoint (``Preemption.actual_lost_node_s``).
     saved   what would have been lost had the job been killed at the moment it was asked to save itself, less what was
@@ -61,6 +61,9 @@ class Metrics(Families):
         Info("clearway_backend", "How the daemon talks to Slurm.", registry=self.registry).info({"name": backend})
         self.restarts: Callable[[], int] = lambda: 0
         """How often the backend's own process had to be started again; 0 for one without such a process."""
+        self.leads: Callable[[], bool] = lambda: True
+        """Whether the lease of a daemon that led in its last cycle still lasts."""
+        self._led = False
         self.registry.register(self)
         super().__init__(self.registry)
         self._since = clock.now()  # an earlier daemon has counted what happened before
@@ -91,7 +94,10 @@ class Metrics(Families):
         yield CounterMetricFamily("clearway_backend_restarts", text, value=self.restarts())
 
     def text(self) -> bytes:
-        """Prometheus' text format."""
+        """Prometheus' text format. A daemon that cannot renew its lease has no cycle that says so."""
+        if self._led and not self.leads():
+            self.set("standby", True)
+            self.set("lease_epoch", 0)
         return generate_latest(self.registry)
 
     def record(self, event: events.Event) -> None:
@@ -137,6 +143,7 @@ class Metrics(Families):
             self.set(flag, bool(getattr(report, flag)))
         self.set("clock_doubted", bool(report.clock_doubt))
         self.set("lease_epoch", report.epoch or 0)
+        self._led = report.epoch is not None
         self.set("database_bytes", report.database_bytes)
         self.set_tally("quarantined", (each.subject.value for each in report.quarantined))
         self.set("budget_jobs", report.usage.jobs, "used")

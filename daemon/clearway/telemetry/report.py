@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from clearway.estimates.checkpoint_load import approval_s
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.open_operations import OpenOperations
-from clearway.model.cluster import ClusterSnapshot, JobState
+from clearway.model.cluster import ClusterSnapshot, Job, JobState, Submission
 from clearway.model.operations import Eviction, EvictionState, Preemption, PreemptionState
 from clearway.model.problem import Action
 from clearway.model.records import Beside, Case, CaseJob
@@ -52,12 +53,14 @@ def case_of(e: Eviction, before: Case | None = None) -> Case:
         display_id=job.display_id,
         user=job.user,
         submitted_at=job.submit_time,
+        restarts=job.restart_count,
         num_nodes=plan.nodes_needed,
         eviction_id=e.eviction_id,
         mode=e.mode,
         planned_at=plan.made_at,
+        begins_in_s=plan.begins_in_s,
         deadline=plan.deadline,
-        expected_start=plan.made_at + timedelta(seconds=plan.chosen.max_delay_s),
+        expected_start=plan.free_at,
         nodes=plan.placement_nodes,
         jobs=tuple(_case_job(p, known.get(p.job_id)) for p in listed),
         unlisted=len(rest),
@@ -81,7 +84,7 @@ def case_of(e: Eviction, before: Case | None = None) -> Case:
 
 def followed(case: Case, snapshot: ClusterSnapshot, now: datetime, *, planned: bool = False) -> Case:
     """The case after this snapshot; an ``unreadable`` one proves no end, and what is ``planned`` is not closed."""
-    seen = snapshot.job_by_id.get(case.job_id)
+    seen = _job_of(case, snapshot)
     pending = seen is not None and seen.state is JobState.PENDING
     if case.started_at is None and seen is not None and not pending and seen.nodes:
         case = replace(case, started_at=seen.start_time, gone_at=None)
@@ -92,6 +95,21 @@ def followed(case: Case, snapshot: ClusterSnapshot, now: datetime, *, planned: b
     if any(each.left_at is None for each in case.jobs):
         case = replace(case, jobs=tuple(_seen(each, snapshot) for each in case.jobs))
     return replace(case, closed_at=now) if not planned and _at_its_end(case, now) else case
+
+
+def _job_of(case: Case, snapshot: ClusterSnapshot) -> Job | None:
+    """None as well where another job has its id."""
+    another = snapshot.is_another(case.job_id, submission_of(case))
+    return None if another else snapshot.job_by_id.get(case.job_id)
+
+
+def _is_another_case(before: Case, newest: Eviction) -> bool:
+    another = newest.eviction_id != before.eviction_id and before.acted and before.over
+    return another or not submission_of(before).leads_to(newest.preemptor.submission)
+
+
+def submission_of(case: Case) -> Submission:
+    return Submission(case.user, case.submitted_at, case.restarts)
 
 
 def _seen(job: CaseJob, snapshot: ClusterSnapshot) -> CaseJob:
@@ -159,13 +177,12 @@ class CaseKeeper:
         after: list[tuple[Case, Case]] = []
         for before in tuple(known.values()):
             newest = evictions.get(before.job_id)
-            another = newest is not None and newest.eviction_id != before.eviction_id
-            if another and before.acted and before.over:
+            if newest is not None and _is_another_case(before, newest):
                 self._keep(replace(before, closed_at=now))  # the next cycle begins another one, beside its losses
                 continue
             case = self._planned(before, newest)
             after.append((before, followed(case, context.snapshot, now, planned=newest is not None)))
-        besides = self._besides((case for _, case in after if ask or case.closed_at), now)
+        besides = self._besides((case for _, case in after if ask or case.closed_at), context)
         for before, case in after:
             compared = replace(case, beside=case.beside or besides.get(case.eviction_id))
             if compared != before:
@@ -192,16 +209,19 @@ class CaseKeeper:
             return case_of(known, case) if isinstance(known, Eviction) else replace(case, over=True)
         return case
 
-    def _besides(self, cases: Iterable[Case], now: datetime) -> dict[int, Beside]:
-        """By eviction, of those that are known now. Both costs are of one problem: that of the plan explained."""
+    def _besides(self, cases: Iterable[Case], context: CycleContext) -> dict[int, Beside]:
+        """By eviction, of those that are known now. A problem counts what passes until a plan is begun."""
+        now, execution = context.now, context.config.execution
         wanted = {
-            case.eviction_id
+            case.eviction_id: case.planned_at + timedelta(seconds=case.begins_in_s + approval_s(case.mode, execution))
             for case in cases
             if case.beside is None and (case.closed_at or now - case.planned_at < _EXPLAINED_WITHIN)
         }
-        explained = self.store.explanations(wanted) if wanted else {}
+        explained = self.store.explanations(set(wanted)) if wanted else {}
         return {
-            eviction_id: Beside(found.cost.lost_work_node_s, None if rule.cost is None else rule.cost.lost_work_node_s)
+            eviction_id: Beside(
+                None if rule.cost is None else rule.cost.lost_work_node_s, wanted[eviction_id], rule.unsaved_nodes
+            )
             for eviction_id, found in explained.items()
             for rule in found.rules
             if rule.rule == SLURM_DEFAULT.name

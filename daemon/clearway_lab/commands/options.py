@@ -52,7 +52,7 @@ class ReplayOptions:
     trace: Annotated[
         Path | None,
         typer.Argument(
-            help="Recorded workload: SWF, plain or compressed with gzip or xz. With --config: folder of --save."
+            help="Recorded workload: SWF, plain or compressed with gzip, bzip2 or xz. With --config: folder of --save."
         ),
     ] = None
     sacct: Annotated[bool, typer.Option("--sacct", help="The file holds what sacct has answered instead.")] = False

@@ -88,8 +88,8 @@ class SiteCluster(SimulatedCluster):
     def _on_trapped(self, entry: SimulatedJob) -> None:
         entry.forget_claims(*(("took",) if _has_launcher(entry) else ()))
 
-    def _leave_nodes(self, entry: SimulatedJob, raw_state: str) -> None:
-        super()._leave_nodes(entry, raw_state)
+    def leave_nodes(self, entry: SimulatedJob, raw_state: str) -> None:
+        super().leave_nodes(entry, raw_state)
         job = entry.job
         self.outcomes[job.job_id] = Outcome(
             job, self.first_starts[job.job_id], self.now, entry.lost_s * job.num_nodes, job.restart_count

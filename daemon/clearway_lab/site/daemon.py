@@ -15,6 +15,7 @@ from clearway.config.configuration import Config, Mode
 from clearway.eligibility.urgent import matching_rule
 from clearway.estimates.learning import Requeued, key_of
 from clearway.model.claims import Claims, SaveState
+from clearway.model.cluster import Job
 from clearway.model.problem import Action
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
 from clearway.model.report import CycleReport
@@ -44,10 +45,10 @@ class ReplayStore(Store):
         for restart in past.restarts:
             self.record_restart(restart)
 
-    def preemption_counts(self, job_ids: Iterable[str]) -> dict[str, int]:
-        asked = set(job_ids)
-        counts = {job_id: self._past.preempted[job_id] for job_id in asked & set(self._past.preempted)}
-        for job_id, count in super().preemption_counts(asked).items():
+    def preemption_counts(self, jobs: Iterable[Job]) -> dict[str, int]:
+        asked = {job.job_id: job for job in jobs}
+        counts = {job_id: count for job_id, count in self._past.preempted.items() if job_id in asked}
+        for job_id, count in super().preemption_counts(asked.values()).items():
             counts[job_id] = counts.get(job_id, 0) + count
         return counts
 

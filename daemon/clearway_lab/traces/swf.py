@@ -1,7 +1,7 @@
 """The Standard Workload Format of the Parallel Workloads Archive: one job a line, 18 numbers, comments after ``;``.
 
-Read plain, or compressed with gzip or xz, whatever the file is called. A line that cannot be read costs that line
-alone: it is counted and reported with its number. Written are the fields that a ``TraceJob`` has; the other five
+Read plain, or compressed with gzip, bzip2 or xz, whatever the file is called. A line that cannot be read costs that
+line alone: it is counted and reported with its number. Written are the fields that a ``TraceJob`` has; the other five
 (CPU time, requested memory, preceding job, think time and the second count of processors where only one is known)
 become -1 or repeat what is known.
 """
@@ -34,8 +34,8 @@ def parse_swf(lines: Iterable[str], name: str) -> Trace:
 
     def rows() -> Iterator[tuple[int, list[str]]]:
         for number, line in enumerate(lines, start=1):
-            if line.startswith(";"):
-                header.append(line[1:].strip())
+            if (comment := line.lstrip()).startswith(";"):
+                header.append(comment[1:].strip())
             elif words := line.split():
                 yield number, words
 
@@ -89,4 +89,4 @@ def write_swf(trace: Trace, out: TextIO) -> None:
 
 
 def _name(path: Path) -> str:
-    return re.sub(r"(-cln)?(\.swf)?(\.(gz|xz))?$", "", path.name)
+    return re.sub(r"(-cln)?(\.swf)?(\.(gz|bz2|xz))?$", "", path.name)

@@ -5,6 +5,7 @@ Times are whole seconds since the trace's first moment, sizes are processors or 
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import lzma
 import math
@@ -22,7 +23,7 @@ R = TypeVar("R")
 
 UNKNOWN = -1
 LARGEST = 10**10  # seconds (317 years), processors: what is beyond was never recorded
-_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
+_GZIP, _XZ, _BZIP2, _ZSTD = b"\x1f\x8b", b"\xfd7zXZ\x00", b"BZh", b"\x28\xb5\x2f\xfd"
 _DIGITS = 12  # of a number in a header or of a queue
 
 
@@ -122,7 +123,7 @@ class Trace:
 
 @contextmanager
 def recorded_lines(path: Path) -> Iterator[Iterable[str]]:
-    """The lines of a text file, plain or compressed with gzip or xz, whatever it is called.
+    """The lines of a text file, plain or compressed with gzip, bzip2 or xz, whatever it is called.
 
     Raises:
         TraceError: when it cannot be read, or is cut short; also while the lines are read.
@@ -130,7 +131,10 @@ def recorded_lines(path: Path) -> Iterator[Iterable[str]]:
     try:
         with path.open("rb") as raw:
             magic = raw.read(6)
-        reader = gzip.open if magic.startswith(_GZIP) else lzma.open if magic == _XZ else open
+        if magic.startswith(_ZSTD):
+            raise TraceError(f"{path}: it is compressed with zstd, which is not read: unpack it with zstd -d first")
+        kinds = ((_GZIP, gzip.open), (_XZ, lzma.open), (_BZIP2, bz2.open))
+        reader = next((opens for start, opens in kinds if magic.startswith(start)), open)
         with reader(path, "rt", encoding="utf-8-sig", errors="replace") as lines:
             yield lines
     except OSError as error:

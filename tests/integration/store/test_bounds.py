@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from clearway.model.errors import TooManyRequestsError
 from clearway.model.operations import EvictionState
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.records import Taking
+from clearway.model.requests import RECENT, Allowance, Answer, RequestKind
+from clearway.store import request_rows
 from clearway.store.repository import Store
 from tests.builders import NOW, after, eviction, job, plan, urgent_job
 
@@ -63,3 +68,42 @@ def test_what_looks_like_a_loop(store: Store) -> None:
     assert again.why == "job 101 was preempted 3 times for job 900"
     assert in_vain.why == "evictions 1, 2, 3 made jobs leave, and no urgent job started"
     assert not store.loops(after(1), 3)
+
+
+def ask(store: Store, kind: RequestKind = RequestKind.COMPACT, actor: str = "ann", at: int = 0) -> int:
+    return store.add_request(kind, None, actor, after(at))
+
+
+def test_what_one_actor_may_have_waiting(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However it is asked: the command line, another program, or REST."""
+    monkeypatch.setattr(request_rows, "OF_OPERATORS", Allowance(waiting=3, recent=100))
+    made = [ask(store) for _ in range(3)]
+    entries = len(store.audit_trail())
+    with pytest.raises(TooManyRequestsError, match="3 requests of ann wait to be handled"):
+        ask(store)
+    assert len(store.audit_trail()) == entries, "what is refused leaves nothing behind"
+    assert len(store.pending_requests()) == 3
+    ask(store, actor="bob")
+    ask(store, RequestKind.HALT)
+    store.finish_request(made[0], NOW, Answer(sentence="done"))
+    ask(store)
+
+
+def test_what_one_actor_may_ask_within_some_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_rows, "OF_OPERATORS", Allowance(waiting=100, recent=3))
+    for number in range(3):
+        store.finish_request(ask(store, at=number), after(number), Answer(sentence="done"))
+    with pytest.raises(TooManyRequestsError, match="ann has made 3 requests within 10 min"):
+        ask(store, at=5)
+    ask(store, RequestKind.HALT, at=5)
+    ask(store, actor="bob", at=5)
+    ask(store, at=int(RECENT.total_seconds()) + 1)
+
+
+def test_switches_are_bounded_too_and_by_themselves(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_rows, "OF_SWITCHES", Allowance(waiting=2, recent=3))
+    for kind in (RequestKind.PAUSE, RequestKind.RESUME):
+        ask(store, kind)
+    with pytest.raises(TooManyRequestsError):
+        ask(store, RequestKind.HALT)
+    ask(store)

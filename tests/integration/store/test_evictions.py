@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from sqlalchemy import event, text
 
 from clearway.model.errors import StoreError, UnknownEvictionError
-from clearway.model.operations import Eviction, EvictionState, Operation, PreemptionState, Usage
+from clearway.model.operations import Eviction, EvictionState, Operation, PreemptionState
 from clearway.model.problem import Action
+from clearway.model.records import Usage
 from clearway.model.requests import Answer
 from clearway.store.repository import Judgement, Store
 from tests.builders import NOW, after, eviction, job, plan, preemption, urgent_job
@@ -184,9 +185,9 @@ def test_counts_and_usage_take_what_passed_the_point_of_no_return(store: Store) 
     store.create_eviction(
         eviction(state=EvictionState.COMPLETED, preemptions=(requeued("1", 20), preemption(job("3"))))
     )
-    assert store.preemption_counts(["1", "2", "3", "4"]) == {"1": 2, "2": 1}
+    assert store.preemption_counts(map(job, "1234")) == {"1": 2, "2": 1}
     assert store.preemption_counts([]) == {}
-    assert store.preemption_counts(str(number) for number in range(2000)) == {"1": 2, "2": 1}
+    assert store.preemption_counts(job(str(number)) for number in range(2000)) == {"1": 2, "2": 1}
     assert store.usage_since(NOW) == Usage(3, 260.0)
     assert store.usage_since(after(15)) == Usage(1, 100.0)
     assert store.usage_since(after(60)) == Usage(0, 0.0)

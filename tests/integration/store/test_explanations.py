@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from hypothesis import given
 
+from clearway.model.explanation import Explanation
 from clearway.model.operations import EvictionState
-from clearway.model.plan import Cost, Explanation
+from clearway.model.plan import Cost
 from clearway.store.repository import Store
 from clearway.store.rows import dump, load
 from tests.builders import NOW, after, eviction, plan

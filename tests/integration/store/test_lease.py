@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from clearway.model.errors import LeaseLostError, StoreError
+from clearway.model.explanation import Explanation
 from clearway.model.operations import EvictionState
-from clearway.model.plan import Cost, Explanation
+from clearway.model.plan import Cost
 from clearway.model.records import LeaderEnd
 from clearway.model.requests import Answer
 from clearway.store.repository import Store

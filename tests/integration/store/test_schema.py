@@ -72,11 +72,12 @@ def test_opening_keeps_what_is_there(database_url: str) -> None:
     second.close()
 
 
+@pytest.mark.fault("Two processes could migrate one MariaDB at once.", found_by="reading")
 def test_several_open_an_empty_database_at_once(database_url: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         stores = list(pool.map(Store, [database_url] * 4))
+    assert [store.evictions() for store in stores] == [()] * 4
     for store in stores:
-        assert store.evictions() == ()
         store.close()
 
 

@@ -50,6 +50,7 @@ class ApiWorld(World):
         quiet = Quiet()
         self.start_daemon(emit=fan_out(quiet, self.metrics.record))
         self.observer = quiet
+        self.metrics.leads = lambda: self.loop.leadership.leads
         logins = Logins(tokens, lambda: self.loop.config, self.clock, slurm)
         context = api_context(self.loop, pulse=self.pulse, logins=logins, metrics=self.metrics)
         self.app: FastAPI = create_app(context)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from clearway.api.context import MOST, WINDOW_S
+from clearway.api.context import MOST, MOST_OF_ONE, WINDOW_S
 from clearway.model.audit import Audited, AuditKind
 from clearway.model.errors import StoreError
 from clearway.model.requests import Role
@@ -53,7 +54,7 @@ def test_pages(api: ApiWorld) -> None:
 def test_refused_logins_cannot_fill_the_disk(api: ApiWorld) -> None:
     for _ in range(50):
         assert api.client.post("/api/v1/pause", headers=BAD).status_code == 401
-    assert kinds(api) == ["refused"] * MOST
+    assert kinds(api) == ["refused"] * MOST_OF_ONE
     assert b'clearway_refused_logins_total{reason="token"} 50.0' in api.metrics.text()
     api.clock.advance(WINDOW_S)
     api.client.post("/api/v1/pause", headers=BAD)
@@ -63,9 +64,9 @@ def test_refused_logins_cannot_fill_the_disk(api: ApiWorld) -> None:
         "why": "unknown token",
         "peer": "testclient",
         "path": "/api/v1/pause",
-        "more_before": str(50 - MOST),
+        "more_before": str(50 - MOST_OF_ONE),
     }
-    assert len(kinds(api)) == MOST + 1
+    assert len(kinds(api)) == MOST_OF_ONE + 1
 
 
 def test_a_refusal_never_names_the_token(api: ApiWorld) -> None:
@@ -85,3 +86,18 @@ def test_a_database_that_does_not_answer_admits_nobody(api: ApiWorld, monkeypatc
 def test_without_a_token_there_is_no_login_to_refuse(api: ApiWorld) -> None:
     api.client.post("/api/v1/pause")
     assert kinds(api) == []
+
+
+def test_one_identity_that_is_refused_hides_no_other(make_api: Callable[..., ApiWorld]) -> None:
+    """All of them together are bounded, too."""
+    api = make_api()
+    refusals = api.app.state.context.refusals
+    for _ in range(1_000):
+        refusals.note("role", "needs a role", actor="mallory", peer="10.0.0.1", path="/api/v1/halt")
+    refusals.note("role", "needs a role", actor="bob", peer="10.0.0.1", path="/api/v1/halt")
+    refusals.note("token", "unknown token", actor="", peer="10.0.0.2", path="/api/v1/halt")
+    actors = [row.document()["actor"] for row in api.store.audit_trail() if row.document()["kind"] == "refused"]
+    assert sorted(actors) == ["", "bob"] + ["mallory"] * MOST_OF_ONE
+    for number in range(1_000):
+        refusals.note("token", "unknown token", actor="", peer=f"10.1.{number}", path="/api/v1/halt")
+    assert len(api.store.audit_trail(limit=100)) <= MOST + 5

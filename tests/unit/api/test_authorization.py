@@ -103,6 +103,7 @@ def test_the_document_names_the_scheme_of_every_route_but_health(api: ApiWorld) 
 
 
 @pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.fault("Every token could do everything, and reading was open to everybody.", found_by="attack")
 def test_a_route_that_does_not_say_who_may_use_it_is_no_route(declared: bool) -> None:
     router = APIRouter()
     router.get("/known", dependencies=[needs(Role.VIEWER)])(lambda: 1)

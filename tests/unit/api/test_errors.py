@@ -112,7 +112,7 @@ def test_a_database_that_does_not_answer(api: ApiWorld, monkeypatch: pytest.Monk
     def broken(*_: object, **__: object) -> None:
         raise StoreError("database postgresql://clearway@db/clearway: connection refused")
 
-    for name in ("evictions", "add_request", "get_value"):
+    for name in ("evictions", "add_request", "try_to_write"):
         monkeypatch.setattr(api.store, name, broken)
     api.pulse.beat()
     for answer in (

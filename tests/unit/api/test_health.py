@@ -6,6 +6,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from clearway.api import reading_routes
 from tests.unit.api.conftest import ApiWorld
 
 
@@ -38,14 +39,27 @@ def test_a_loop_that_stands_still_is_not_alive(api: ApiWorld) -> None:
     assert api.client.get("/liveness").status_code == 200
 
 
+def metrics_of(api: ApiWorld) -> list[str]:
+    text: str = api.client.get("/metrics").text
+    return text.splitlines()
+
+
 def test_the_leader_is_the_one_whose_lease_lasts(api: ApiWorld) -> None:
     assert api.client.get("/leader").status_code == 503
     api.tick()
     assert api.client.get("/leader").status_code == 200
     api.clock.advance(11)
     assert api.client.get("/leader").status_code == 503, "it has not renewed its lease"
+    assert api.client.get("/health").json()["standby"] is True
+    told = api.client.get("/readiness")
+    assert (told.status_code, told.json()["detail"]) == (503, reading_routes.LEASE_OVER)
+    assert api.client.get("/api/v1/status").json()["running"] is False
+    assert "clearway_standby 1.0" in metrics_of(api)
+    assert "clearway_lease_epoch 0.0" in metrics_of(api)
     api.tick()
     assert api.client.get("/leader").status_code == 200
+    assert "clearway_standby 0.0" in metrics_of(api)
+    assert api.client.get("/api/v1/status").json()["running"] is True
     answer = api.client.get("/api/v1/leaders")
     assert [(each["epoch"], each["owner"]) for each in answer.json()["items"]] == [(1, "clearway")]
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from clearway.api.authorization import known_caller
+from clearway.api.lanes import Caller
 from clearway.config.configuration import parse_config
 from clearway.model.errors import ConfigError
 from tests.simulation.world import config
-from tests.unit.api.conftest import AUTHORIZED, ApiWorld
+from tests.unit.api.conftest import AUTHORIZED, TOKEN, ApiWorld
 
 PROXY, OTHER = "10.0.0.5", "10.0.0.6"
 PAGE = {"X-Clearway-Page": "1"}
@@ -106,3 +108,47 @@ def test_a_token_counts_more_than_the_proxy(world: ApiWorld) -> None:
 def test_what_is_not_safe_is_no_configuration(access: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         parse_config(f"[access]\n{access}\n", "test")
+
+
+def test_places_are_counted_by_the_user_whom_the_proxy_names(world: ApiWorld) -> None:
+    def caller(peer: str, user: str = "", token: str = "") -> Caller:
+        headers = [(b"x-remote-user", user.encode())] * bool(user)
+        headers += [(b"authorization", f"Bearer {token}".encode())] * bool(token)
+        context = world.app.state.context
+        return known_caller(context, {"type": "http", "headers": headers, "client": (peer, 1)})
+
+    assert caller(PROXY, "uwe") == Caller("uwe")
+    assert caller(OTHER, "uwe") == Caller(""), "what a caller only claims to be does not count"
+    assert caller(PROXY) == Caller("")
+    assert caller(OTHER, token=TOKEN) == Caller("ann")
+    assert caller(OTHER, token="wrong") == Caller("")
+    assert len(caller(PROXY, "u" * 10_000).name) < 100
+
+
+@pytest.mark.parametrize(
+    ("monitors", "peer", "token", "monitor"),
+    [
+        (["10.0.0.7"], "10.0.0.7", "", True),
+        (["10.0.0.7"], "10.0.0.8", "", False),
+        (["ann"], "127.0.0.1", TOKEN, True),
+        (["ann"], "127.0.0.1", "wrong", False),
+        (["10.0.0.7"], "10.0.0.7", TOKEN, False),
+        (["unix:root"], "unix:0", "", True),
+        (["unix:nobody-of-this-name"], "unix:0", "", False),
+        ([], "10.0.0.7", TOKEN, False),
+        ([""], "10.0.0.7", "", False),
+    ],
+)
+def test_who_is_the_monitor(
+    make_api: Callable[..., ApiWorld], monitors: list[str], peer: str, token: str, monitor: bool
+) -> None:
+    api = make_api(config=config(access={"monitors": monitors}))
+    headers = [(b"authorization", f"Bearer {token}".encode())] * bool(token)
+    found = known_caller(api.app.state.context, {"type": "http", "headers": headers, "client": (peer, 1)})
+    assert found.monitor is monitor
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "127.9.9.9", "localhost"])
+def test_the_address_of_everybody_on_the_machine_is_no_monitor(address: str) -> None:
+    with pytest.raises(ConfigError, match="every user of this machine has the address"):
+        parse_config(f'[access]\nmonitors = ["{address}"]\n', "here")

@@ -11,6 +11,7 @@ import pytest
 from clearway.api.authorization import Own
 from clearway.api.logins import Tokens
 from clearway.model.cluster import AdminLevel
+from clearway.simulation.jobs import Program
 from tests.builders import NOW
 from tests.simulation.world import config
 from tests.unit.api.conftest import ApiWorld, token_file
@@ -186,3 +187,24 @@ def test_sentences_without_others() -> None:
     own = Own(frozenset({"12"}), frozenset({"13", "bob", "7_2"}))
     told = own.told("job 13 of bob, after 12; clearway_17_ab and 7_2 (bob). 130 s, bobby")
     assert told == ("job (not yours) of (not yours), after 12; (not yours) and (not yours) ((not yours)). 130 s, bobby")
+
+
+def test_a_drain_that_is_imagined_tells_nothing_of_others(busy: Busy) -> None:
+    """Whether a stranger's job can save itself shows in a plan as well as in its refusal."""
+
+    def asked(user: str, nodes: str) -> Any:
+        headers = {"Authorization": f"Bearer {TOKENS[user]}"}
+        return busy.api.client.post("/api/v1/drains/what-if", headers=headers, json={"nodes": nodes})
+
+    saver = busy.api.submit(Program(save_s=5), on=("n6",), comment="clearway:checkpoint=signal", user="user6")
+    assert saver
+    busy.api.tick()
+    answers = [asked("user5", nodes) for nodes in ("n5", "n6", "n5,n6")]
+    assert [each.status_code for each in answers] == [200, 403, 403]
+    assert len({each.text for each in answers[1:]}) == 1
+    assert "hides what they can do" in answers[1].json()["detail"]
+    assert asked("user1", "n5").text == answers[1].text
+    assert asked("olga", "n[5-6]").status_code == 200
+    busy.slurm.private = frozenset()
+    busy.api.clock.advance(3_600)
+    assert asked("user5", "n6").status_code == 200

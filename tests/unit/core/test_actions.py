@@ -63,11 +63,21 @@ TRIED_LONG_AGO = {"attempted_at": after(-10), "attempts": 5}
             RUNS,
             CONTEXT,
             TRIED_LONG_AGO,
-            Step(S.FAILED, stuck=True, note="still running after 5 attempts to suspend it"),
+            Step(S.FAILED, stuck=True, note="still running after 5 attempts to suspend it", void=True),
             id="give up",
         ),
-        pytest.param(S.VACATING, RUNS, GIVEN_UP, {}, Step(S.SPARED, note="no longer needed"), id="cancelled before it"),
+        pytest.param(
+            S.VACATING, RUNS, GIVEN_UP, {}, Step(S.SPARED, note="no longer needed", void=True), id="cancelled before it"
+        ),
         pytest.param(S.VACATING, RUNS, GIVEN_UP, TRIED, None, id="cancelled, and the command may still arrive"),
+        pytest.param(
+            S.VACATING,
+            RUNS,
+            GIVEN_UP,
+            {"attempted_at": after(-10), "attempts": 1},
+            Step(S.SPARED, note="no longer needed", void=True),
+            id="cancelled, and the command has not arrived",
+        ),
         pytest.param(S.VACATING, SLEEPS, GIVEN_UP, {}, Step(S.SUSPENDED), id="cancelled after it"),
         pytest.param(
             S.VACATING,

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from clearway.config.configuration import Config, PreemptorRule
 from clearway.eligibility.context import PlanningContext
-from clearway.model.cluster import Job, JobState, License, Spread, Topology
+from clearway.model.cluster import Job, JobState, Spread
 from clearway.model.limits import Limits, Partition
 from clearway.model.plan import Ask, NoPlan, Preemptor
+from clearway.model.site import License, Topology
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.detection import preemptors
 from clearway.preemption.plan import decide
@@ -33,10 +34,14 @@ REASONS = {
     "submit_time": "the delay counts from `since`",
     "eligible_time": "the delay counts from `since`",
     "start_time": "a job that waits has none",
+    "end_time": "a job that waits has none",
+    "over_time_s": "how long it may run beyond its limit matters once it runs",
+    "deadline": "when it cannot be met any more Slurm removes the job, which is then gone",
     "nodes": "a job that waits has none",
     "comment": "its delay is there; what it says of checkpoints is for when it runs",
     "batch": "whether it could be requeued matters once it runs",
     "requeueable": "whether it could be requeued matters once it runs",
+    "nice": "it is part of the priority",
     "priority": "0 is an obstacle, and a least priority a limit: both are looked at each time",
     "dependency": "it is an obstacle, which is looked at each time",
     "reservation": "one that is not Clearway's own is an obstacle, which is looked at each time",
@@ -64,6 +69,9 @@ OF_JOB: Mapping[str, Sequence[Any]] = {
     "eligible_time": (after(-30), None),
     "start_time": (None,),
     "time_limit_s": (60, 7_200, None),
+    "end_time": (None,),
+    "over_time_s": (0, 600, None),
+    "deadline": (None, after(9_000)),
     "nodes": ((),),
     "cpus": (1, 8, 64),
     "memory_mib": (0, 100, 100_000),
@@ -72,6 +80,7 @@ OF_JOB: Mapping[str, Sequence[Any]] = {
     "requeueable": (False,),
     "restart_count": (1,),
     "priority": (1, 7),
+    "nice": (7,),
     "reservation": (None,),
     "dependency": ("",),
     "features": ("", "big", "small", "[big|small]"),
@@ -101,6 +110,7 @@ OF_RULE: Mapping[str, Sequence[Any]] = {
     "user": ((), ("bob",), ("alice",)),
     "job_name": ((), ("rescue*",)),
     "comment": (False, True),
+    "anybody": (False, True),
     "max_delay": (5.0, 45.0, 600.0, 9_000.0),
     "max_late": (0.0, 3_000.0),
     "max_kill_loss": (None, 0.0, 1_800.0),

@@ -49,6 +49,7 @@ def test_an_event_is_a_promise() -> None:
     [
         r"Ask Ann first.\nNodes = 16\n partition : batch \nUSERS: beam;ann\nhttp://site: x",
         "<html><body><p>nodes: 16</p>partition: batch<br>users: beam&#44; ann<br/></body></html>",
+        "<div>nodes: <b>16</b></div><u>partition</u>:&nbsp;<i>ba</i>tch<p>users: <a href='x'>beam</a>&#44; ann",
     ],
 )
 def test_descriptions_as_programs_and_people_write_them(description: str) -> None:
@@ -88,6 +89,76 @@ def test_whole_days_and_times_without_a_zone_are_those_of_this_machine() -> None
     mornings = [f"{morning + timedelta(days=day):%m-%d %H:%M}+2h" for day in (0, 2)]
     floating = ("DTSTART:20270310T080000", "DURATION:PT2H", "EXDATE:20270311T080000")
     assert at(*floating, "RRULE:FREQ=DAILY;UNTIL=20270312T080000") == mornings
+
+
+ZONE = """BEGIN:VTIMEZONE\r
+TZID:{name}\r
+BEGIN:STANDARD\r
+DTSTART:20001029T030000\r
+RRULE:FREQ=YEARLY;BYDAY=-1SU;BYMONTH=10\r
+TZOFFSETFROM:+0200\r
+TZOFFSETTO:+0100\r
+END:STANDARD\r
+BEGIN:DAYLIGHT\r
+DTSTART:20000326T020000\r
+RRULE:FREQ=YEARLY;BYDAY=-1SU;BYMONTH=3\r
+TZOFFSETFROM:+0100\r
+TZOFFSETTO:+0200\r
+END:DAYLIGHT\r
+END:VTIMEZONE"""
+
+
+@pytest.mark.parametrize("name", ["Europe/Berlin", "W. Europe Standard Time"])
+def test_a_file_that_defines_a_zone_as_it_is_known(name: str) -> None:
+    weekly = ("DURATION:PT2H", "RRULE:FREQ=WEEKLY;COUNT=2")
+    own = event(f"DTSTART;TZID={name}:20270326T102000", *weekly, times=False)
+    assert times(read(ZONE.format(name=name), own)) == ["03-26 09:20+2h", "04-02 08:20+2h"]
+
+
+@pytest.mark.fault("Times in a zone that the file itself defined were read an hour wrong.", found_by="hostile input")
+@pytest.mark.parametrize("name", ["GMT", "Europe/London", "America/New_York"])
+@pytest.mark.parametrize("end", ["DURATION:PT2H", "DTEND;TZID={name}:20270402T122000"])
+def test_a_zone_that_a_file_defines_otherwise_is_named(name: str, end: str) -> None:
+    """The times of the event were an hour or more wrong, and nothing was said."""
+    own = event(f"DTSTART;TZID={name}:20270402T102000", end.format(name=name), times=False)
+    found = read(ZONE.format(name=name), own)
+    assert (found.wanted, found.unclear) == ({}, {"a@site"})
+    assert f"the file defines time zone {name} otherwise than it is known by that name" in found.complaints[0]
+
+
+@pytest.mark.parametrize("start", ["DTSTART:20270402T082000Z", "DTSTART;TZID=Europe/Berlin:20270402T102000"])
+def test_a_zone_of_an_end_alone(start: str) -> None:
+    own = event(start, "DTEND;TZID=GMT:20270402T122000", times=False)
+    assert "time zone GMT" in read(ZONE.format(name="GMT"), own).complaints[0]
+
+
+def test_a_byte_order_mark_before_the_file() -> None:
+    found = read_calendar("\ufeff" + calendar(event()), NOW, 60 * DAY_S)
+    assert times(found) == ["03-10 08:00+8h"]
+
+
+@pytest.mark.fault(
+    "Of a series of whole days a moved day was promised beside the one that it was moved to.", found_by="hostile input"
+)
+@pytest.mark.parametrize(
+    "told", [";TZID=W. Europe Standard Time:20270312T000000", ":20270312T000000", ";VALUE=DATE:20270312"]
+)
+def test_a_moved_day_of_a_series_of_whole_days(told: str) -> None:
+    """Exchange tells its midnight, in a zone: the day was promised beside the one that it had been moved to."""
+    days = event("DTSTART;VALUE=DATE:20270305", "RRULE:FREQ=WEEKLY;COUNT=3", times=False)
+    moved = event("DTSTART;VALUE=DATE:20270313", f"RECURRENCE-ID{told}", times=False)
+    found = read(ZONE.format(name="W. Europe Standard Time"), days, moved)
+    assert found.complaints == ()
+    local = [f"{wish.at.astimezone():%m-%d %H:%M}" for wish in found.wanted.values()]
+    assert sorted(local) == ["03-05 00:00", "03-13 00:00", "03-19 00:00"]
+
+
+def test_an_event_that_replaces_a_time_which_its_series_does_not_have() -> None:
+    weekly = event("RRULE:FREQ=WEEKLY;COUNT=3")
+    moved = event("RECURRENCE-ID:20270317T070000Z", "DTSTART:20270318T080000Z", "DURATION:PT1H", times=False)
+    found = read(weekly, moved)
+    assert (found.wanted, found.unclear) == ({}, {"a@site"})
+    assert "another event replaces its time 2027-03-17 07:00 UTC, which it does not have" in found.complaints[0]
 
 
 def test_a_file_as_programs_export_it() -> None:

@@ -80,8 +80,8 @@ def test_good_claims(comment: str, claims: Claims | None) -> None:
         ("max_delay=nan", "max_delay=nan: must be a duration"),
         ("max_delay=999999999d", "between 0 and ten years"),
         ("checkpoint=yes", "checkpoint=yes"),
-        ("signal=KILL", "signal=KILL: must be USR1, USR2 or TERM"),
-        ("signal=USR1;reboot", "must be USR1, USR2 or TERM"),
+        ("signal=KILL", "signal=KILL: must be USR1, USR2, TERM, INT or HUP"),
+        ("signal=USR1;reboot", "must be USR1, USR2, TERM, INT or HUP"),
         ("to=all", "to=all: must be batch or steps"),
         ("interval=", "expected key=value"),
         ("last=yesterday", "last=yesterday: must be seconds since 1970"),
@@ -93,6 +93,10 @@ def test_good_claims(comment: str, claims: Claims | None) -> None:
         ("size_mib=9999999999999", "must be a whole number"),
         ("size_mib=\N{ARABIC-INDIC DIGIT FIVE}", "must be a whole number"),
         ("generation=-1", "must be a whole number"),
+        ("grace=0", "must lie between 1 and 65535 seconds"),
+        ("grace=65536", "must lie between 1 and 65535 seconds"),
+        ("grace=9d", "must lie between 1 and 65535 seconds"),
+        ("grace=nan", "must be a duration"),
     ],
 )
 def test_malformed_claims_name_the_key(token: str, why: str) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from clearway.config.configuration import PreemptorRule
 from clearway.eligibility.urgent import matching_rule
-from clearway.model.cluster import Job, JobState, Topology, wanted_features
+from clearway.model.cluster import Job, JobState, wanted_features
 from clearway.model.plan import Obstacle, ObstacleCode
+from clearway.model.site import Topology
 from clearway.preemption.detection import imagined, preemptors, tasks_at_once, usual_partition
 from tests.builders import NOW, after, job, node, snapshot, urgent_job
 

@@ -11,14 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clearway.config.configuration import Config
+from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import Command
 from clearway.execution.lifecycle import Phase, placement
 from clearway.execution.progress import entered
 from clearway.model.cluster import Job, JobState
 from clearway.model.operations import Eviction, EvictionState, PreemptionState
+from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.problem import Action
-from clearway.preemption.lifecycle import Observation, next_phase
-from tests.builders import NOW, after, eviction, plan, urgent_job
+from clearway.preemption.lifecycle import Observation, next_phase, observe
+from tests.builders import NOW, after, eviction, plan, snapshot, urgent_job
 
 S = PreemptionState
 E = EvictionState
@@ -144,13 +147,47 @@ def test_the_start_is_told_beside_the_deadline() -> None:
     assert found.event == "The urgent job started 100.0 s after its deadline."
 
 
+@pytest.mark.parametrize(
+    ("state", "job_state", "free"),
+    [
+        (S.SUSPENDED, J.SUSPENDED, True),
+        (S.SUSPENDED, J.RUNNING, False),  # somebody has resumed it
+        (S.PLANNED, J.SUSPENDED, False),  # somebody else suspended it, and may resume it at any moment
+        (S.PLANNED, J.RUNNING, False),
+    ],
+)
+@pytest.mark.fault(
+    "No test saw a change after which nodes count as free beside jobs that somebody else has suspended.",
+    found_by="mutation",
+)
+def test_nodes_are_free_beside_jobs_that_we_suspended_and_no_others(state: S, job_state: J, free: bool) -> None:
+    e = begun(E.PREEMPTING)
+    first, second = e.preemptions
+    e = replace(e, preemptions=(replace(first, state=state, action=Action.SUSPEND), replace(second, state=S.VACATED)))
+    seen = snapshot([ATTACHED, replace(first.job, state=job_state)])
+    assert observe(e, CycleContext(seen, Config(), NOW), frozenset()).nodes_free is free
+
+
+@pytest.mark.fault(
+    "No test saw a change after which an array counts as started with its first task.", found_by="mutation"
+)
+def test_an_array_has_started_when_the_last_of_its_tasks_has() -> None:
+    e = begun(E.STARTING)
+    e = replace(e, plan=replace(e.plan, preemptor=replace(URGENT, pending_tasks=2)))
+    inside = tuple(replace(STARTS, job_id=f"90{n}", start_time=after(at)) for n, at in enumerate((700, 30)))
+    found = next_phase(e, observation(inside=inside), after(701), WATCH_S)
+    assert found is not None
+    assert found.event == "2 task(s) of the urgent job started 100.0 s after its deadline."
+    assert found.started_at == after(700)
+
+
 @pytest.mark.parametrize(("ordinary", "called"), [(False, "The urgent job"), (True, "The ordinary job")])
 def test_whoever_waits_is_called_what_it_is(ordinary: bool, called: str) -> None:
     e = begun(E.PREEMPTING)
     e = replace(e, plan=replace(e.plan, ordinary=ordinary))
     told = [
         (observation(None), NOW, "is gone."),
-        (observation(replace(ATTACHED, priority=0)), NOW, "is held."),
+        (observation(in_vain=Outcome(OutcomeCode.POINTLESS, f"{called} is held")), NOW, "is held."),
         (observation(replace(ATTACHED, num_nodes=99)), NOW, "was changed."),
         (observation(replace(STARTS, start_time=None)), NOW, "started."),
         (observation(placement_ends=NOW), NOW, "did not start before its placement ended."),

@@ -72,6 +72,10 @@ def test_few_samples_give_their_maximum_and_many_their_quantile() -> None:
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.95])
 @pytest.mark.parametrize("known", [1, 2, 5, 9, 10, 19, 50, 200])
+@pytest.mark.fault(
+    "Of ten earlier checkpoints the learned time was one that the next exceeded in two of eleven cases.",
+    found_by="recorded workloads",
+)
 def test_the_next_checkpoint_takes_no_longer_with_the_probability_that_is_configured(known: int, share: float) -> None:
     """Whatever they are drawn from: here the longest of 200 is some five times the median."""
     draw = random.Random(known)

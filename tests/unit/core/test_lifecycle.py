@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearway.execution.job_lifecycle import Command, Step, StepContext, next_step
-from clearway.execution.progress import preemption_entered
+from clearway.execution.progress import preemption_entered, with_answer, with_intent
 from clearway.model.claims import Claims, checkpointed_since
-from clearway.model.cluster import Job, JobState
-from clearway.model.operations import EvictionState, Preemption, PreemptionState
+from clearway.model.cluster import FIRST, LOWEST_NICE, Job, JobState, first_nice
+from clearway.model.operations import Answer, EvictionState, Preemption, PreemptionState
 from clearway.model.problem import Action
 from tests.builders import NOW, after, job, preemption
 
@@ -52,8 +52,9 @@ RUNS_AGAIN = chosen(restart_count=1, start_time=NOW)
 WAITS = chosen(state=J.PENDING, restart_count=1)
 HELD = chosen(state=J.PENDING, restart_count=1, priority=0, reason="JobHeldAdmin")
 LAUNCH_FAILED = chosen(state=J.PENDING, restart_count=2, priority=0, reason="launch_failed_requeued_held")
-STAYS_HELD = Step(S.FAILED, note="it is held in the queue (JobHeldAdmin); release it by hand")
+IS_HELD = Step(S.HELD, note="it is held in the queue (JobHeldAdmin), and goes on once it is released")
 LATER = chosen(state=J.PENDING, restart_count=1, eligible_time=after(121))
+TOMORROW = chosen(state=J.PENDING, restart_count=1, eligible_time=after(86_400))
 
 
 @pytest.mark.parametrize("state", [state for state in S if state.terminal])
@@ -120,27 +121,34 @@ def test_a_job_on_its_way_out_is_waited_for(state: S) -> None:
             id="suspended meanwhile",
         ),
         # vacated
-        pytest.param(S.VACATED, WAITS, Action.KILL, Step(S.QUEUED, Command.START_NOW), id="lift the wait"),
-        pytest.param(S.VACATED, HELD, Action.KILL, STAYS_HELD, id="held"),
+        pytest.param(S.VACATED, LATER, Action.KILL, Step(S.QUEUED, Command.START_NOW), id="lift the wait"),
+        pytest.param(S.VACATED, WAITS, Action.KILL, Step(S.QUEUED), id="its wait is over"),
+        pytest.param(S.VACATED, TOMORROW, Action.KILL, Step(S.QUEUED), id="its owner wants it to start later"),
+        pytest.param(S.VACATED, HELD, Action.KILL, IS_HELD, id="held"),
         pytest.param(S.VACATED, RUNS_AGAIN, Action.KILL, Step(S.RETURNED), id="started at once"),
         # queued
         pytest.param(S.QUEUED, WAITS, Action.KILL, None, id="its turn comes"),
-        pytest.param(S.QUEUED, HELD, Action.KILL, STAYS_HELD, id="held while it waits for its turn"),
+        pytest.param(S.QUEUED, HELD, Action.KILL, IS_HELD, id="held while it waits for its turn"),
         pytest.param(
             S.QUEUED,
             LAUNCH_FAILED,
             Action.KILL,
-            Step(S.FAILED, note="it is held in the queue (launch_failed_requeued_held); release it by hand"),
+            Step(S.HELD, note="it is held in the queue (launch_failed_requeued_held), and goes on once it is released"),
             id="its prolog failed",
         ),
         pytest.param(S.QUEUED, LATER, Action.KILL, Step(S.QUEUED, Command.START_NOW), id="the wait is still there"),
+        pytest.param(S.QUEUED, TOMORROW, Action.KILL, None, id="a later start was asked for"),
+        # held
+        pytest.param(S.HELD, HELD, Action.KILL, None, id="still held"),
+        pytest.param(S.HELD, LATER, Action.KILL, Step(S.VACATED), id="released"),
+        pytest.param(S.HELD, RUNS_AGAIN, Action.KILL, Step(S.RETURNED), id="released, and runs"),
         pytest.param(S.QUEUED, RUNS_AGAIN, Action.KILL, Step(S.RETURNED), id="runs again"),
         pytest.param(S.QUEUED, chosen(state=J.CONFIGURING, restart_count=1), Action.KILL, Step(S.RETURNED), id="boots"),
     ],
 )
 def test_rows(state: S, seen: Job, action: Action, expected: Step | None) -> None:
     of = chosen(seen.comment)
-    assert step(state, seen, action, of=of, state_since=after(-2)) == expected
+    assert step(state, seen, action, of=of, state_since=after(-2), waits_until=LATER.eligible_time) == expected
 
 
 def test_a_job_that_is_back_in_the_queue_rests_before_it_is_started() -> None:
@@ -252,17 +260,36 @@ def test_a_request_that_was_intended_and_not_made_is_made() -> None:
         (S.VACATING, RUNS, 5, 1, Step(S.VACATING, Command.REQUEUE)),
         (S.VACATING, RUNS, 5, 4, Step(S.VACATING, Command.REQUEUE)),
         (S.VACATING, RUNS, 5, 5,
-         Step(S.FAILED, stuck=True, note="still running after 5 attempts to requeue it")),
+         Step(S.FAILED, stuck=True, note="still running after 5 attempts to requeue it", void=True)),
         (S.VACATING, chosen(state=J.UNKNOWN), 4, 1, None),
         (S.QUEUED, LATER, 4, 1, None),
         (S.QUEUED, LATER, 5, 1, Step(S.QUEUED, Command.START_NOW)),
-        (S.QUEUED, LATER, 5, 5, None),
+        (S.QUEUED, LATER, 24, 5, None),
+        (S.QUEUED, LATER, 25, 5, Step(S.QUEUED, Command.START_NOW)),
     ],
 )  # fmt: skip
 def test_commands_are_repeated_and_given_up(
     state: S, seen: Job, ago_s: float, attempts: int, expected: Step | None
 ) -> None:
-    assert step(state, seen, attempted_at=after(-ago_s), attempts=attempts) == expected
+    tried = {"attempted_at": after(-ago_s), "attempts": attempts, "waits_until": LATER.eligible_time}
+    assert step(state, seen, **tried) == expected
+
+
+@pytest.mark.fault(
+    "All five attempts to lift the wait after a requeue were spent within 25 s, before the job could start again.",
+    found_by="trial",
+)
+def test_slurms_wait_is_lifted_soon_after_that_becomes_possible() -> None:
+    p = replace(preemption(chosen(), state=S.QUEUED), waits_until=after(121))
+    waits = replace(LATER, eligible_time=after(121))
+    tried: list[int] = []
+    for second in range(130):
+        found = next_step(p, waits, after(second), StepContext(latest=after(999)))
+        if found is not None:
+            assert found.command is Command.START_NOW
+            tried.append(second)
+            p = replace(p, attempted_at=after(second), attempts=len(tried))
+    assert tried == [0, 5, 15, 30, 50, 75, 105], "ever later, until Slurm's own wait is over"
 
 
 def test_the_clocks_of_nodes_count_whole_seconds() -> None:
@@ -271,6 +298,79 @@ def test_the_clocks_of_nodes_count_whole_seconds() -> None:
     assert not checkpointed_since(claims, asked)
     assert checkpointed_since(Claims(last=after(1)), asked)
     assert not checkpointed_since(None, asked)
+
+
+# -- jobs that give no answer --------------------------------------------------------------------------------------
+
+MARKED = "clearway:checkpoint=signal,signal=USR1,to=batch,grace=20"
+RUN_AGAIN = Step(S.VACATING, Command.RUN_AGAIN)
+
+
+def over(word: str, **fields: Any) -> Job:
+    return replace(chosen(MARKED), state=J.ENDED, raw_state=word, **fields)
+
+
+LEAVES = Step(S.VACATING, Command.REQUEUE, note="it has had its time to save itself")
+
+
+@pytest.mark.parametrize(
+    ("state", "seen", "asked_s", "tried_s", "expected"),
+    [
+        pytest.param(S.CHECKPOINTING, chosen(MARKED), 19, 19, None, id="it has its time"),
+        pytest.param(S.CHECKPOINTING, chosen(MARKED), 20, 20, LEAVES, id="its time is over"),
+        pytest.param(
+            S.CHECKPOINTING, chosen(MARKED), 20, None, Step(S.CHECKPOINTING, Command.ASK_CHECKPOINT), id="not asked yet"
+        ),
+        pytest.param(S.CHECKPOINTING, chosen(MARKED, state=J.COMPLETING), 3, 3, None, id="on its way out"),
+        pytest.param(
+            S.CHECKPOINTING,
+            chosen(MARKED, state=J.PENDING, restart_count=1, start_time=None),
+            3,
+            3,
+            Step(S.VACATING, note="it put itself back in the queue"),
+            id="requeued itself",
+        ),
+        pytest.param(S.CHECKPOINTING, over("COMPLETED"), 3, 3, RUN_AGAIN, id="ended"),
+        pytest.param(S.CHECKPOINTING, over("FAILED"), 3, 3, RUN_AGAIN, id="failed"),
+        pytest.param(S.PLANNED, over("FAILED"), 3, None, RUN_AGAIN, id="replanned"),
+        pytest.param(S.VACATING, over("FAILED"), 3, None, RUN_AGAIN, id="spared"),
+        pytest.param(S.VACATING, chosen(MARKED), 19, None, None, id="spared, and it goes on"),
+        pytest.param(
+            S.VACATING, chosen(MARKED), 20, None, Step(S.VACATING, Command.REQUEUE), id="spared, and time is up"
+        ),
+        pytest.param(S.VACATING, over("FAILED"), 9, 5, RUN_AGAIN, id="once more"),
+        pytest.param(S.VACATING, over("FAILED"), 9, 4, Step(S.VACATING), id="just tried"),
+    ],
+)
+def test_a_job_without_an_answer(
+    state: S, seen: Job, asked_s: float, tried_s: float | None, expected: Step | None
+) -> None:
+    tried = {} if tried_s is None else {"attempted_at": after(-tried_s), "attempts": 1}
+    found = step(state, seen, Action.APP_CHECKPOINT, of=chosen(MARKED), asked_at=after(-asked_s), **tried)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        *(over(word) for word in ("CANCELLED", "TIMEOUT", "NODE_FAIL", "DEADLINE")),
+        over("COMPLETED", restart_count=1),
+        over("COMPLETED", start_time=after(-5)),
+        over("COMPLETED", requeueable=False),
+        over("COMPLETED", comment=SIGNAL),
+        over("COMPLETED", comment=f"{MARKED},run=0"),
+        None,
+    ],
+)
+def test_an_end_that_is_not_the_answer_is_its_end(seen: Job | None) -> None:
+    """Another hand's, another run's, or that of a job whose launcher answers by now; also where it was forgotten."""
+    for state in (S.CHECKPOINTING, S.VACATING):
+        found = step(state, seen, Action.APP_CHECKPOINT, of=chosen(MARKED), asked_at=after(-3))
+        assert found is not None
+        assert (found.state, found.command) == (S.ENDED, None)
+    unasked = step(S.PLANNED, over("COMPLETED"), of=chosen(MARKED))
+    assert unasked is not None
+    assert unasked.state is S.ENDED, "it has ended by itself"
 
 
 # -- what no row may do ------------------------------------------------------------------------------------------
@@ -320,9 +420,10 @@ ENDING = (Command.REQUEUE, Command.CANCEL)
 
 
 @settings(max_examples=400)
-@given(preemptions, st.lists(st.tuples(sightings, st.integers(0, 60), contexts), max_size=12))
+@given(preemptions, st.lists(st.tuples(sightings, st.integers(0, 60), contexts), min_size=1, max_size=12))
 def test_only_the_chosen_run_is_ever_ended(p: Preemption, seen: list[tuple[Job | None, int, StepContext]]) -> None:
     now, ended = NOW, False
+    assert seen
     for sighting, seconds, rule in seen:
         now += timedelta(seconds=seconds)
         before = copy.deepcopy((p, sighting))
@@ -358,3 +459,107 @@ def test_only_the_chosen_run_is_ever_ended(p: Preemption, seen: list[tuple[Job |
 
 def test_only_what_was_not_requeued_can_be_cancelled() -> None:
     assert {state for state in S if state.cancellable} == {S.PLANNED, S.CHECKPOINTING}
+
+
+# -- what counts as Clearway's doing ------------------------------------------------------------------------------
+
+
+def ended(word: str, restarts: int = 0) -> Job:
+    return chosen(state=J.ENDED, restart_count=restarts, raw_state=word)
+
+
+@pytest.mark.parametrize("answer", list(Answer))
+@pytest.mark.parametrize("word", ["COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "CANCELLED"])
+def test_a_run_that_ended_was_not_requeued(word: str, answer: Answer) -> None:
+    found = step(S.VACATING, ended(word), answer=answer)
+    assert found == Step(S.ENDED, note=f"ended by itself before it had left ({word})", void=True)
+
+
+def test_a_requeued_job_that_is_cancelled_in_the_queue_was_preempted() -> None:
+    for answer in (Answer.TAKEN, Answer.OPEN):
+        found = step(S.VACATING, ended("CANCELLED", 1), answer=answer)
+        assert found is not None
+        assert (found.state, found.void) == (S.ENDED, False)
+    refused = step(S.VACATING, ended("CANCELLED", 1), answer=Answer.REFUSED)  # another hand has requeued it
+    assert refused is not None
+    assert refused.void
+
+
+@pytest.mark.parametrize(("word", "void"), [("CANCELLED", False), ("COMPLETED", True), ("TIMEOUT", True)])
+def test_a_job_that_can_only_be_cancelled(word: str, void: bool) -> None:
+    of, seen = chosen(requeueable=False), ended(word)
+    found = step(S.VACATING, seen, answer=Answer.TAKEN, of=of)
+    assert found is not None
+    assert found.void is void
+    refused = step(S.VACATING, seen, answer=Answer.REFUSED, of=of)
+    assert refused is not None
+    assert refused.void
+
+
+def test_of_a_forgotten_job_the_answers_tell() -> None:
+    told = {answer: step(S.VACATING, None, answer=answer) for answer in Answer}
+    assert {answer: found is not None and found.void for answer, found in told.items()} == {
+        Answer.OPEN: True, Answer.TAKEN: False, Answer.REFUSED: True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "state"), [(WAITS, S.VACATED), (RUNS_AGAIN, S.RETURNED)])
+def test_who_has_requeued_it(seen: Job, state: S) -> None:
+    for answer in (Answer.TAKEN, Answer.OPEN):
+        assert step(S.VACATING, seen, answer=answer) == Step(state)
+    refused = step(S.VACATING, seen, answer=Answer.REFUSED)
+    assert refused == Step(state, note="it was requeued outside Clearway", void=True)
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        (["ok"], Answer.TAKEN),
+        (["refused"], Answer.REFUSED),
+        (["refused", "refused"], Answer.REFUSED),
+        (["error"], Answer.OPEN),
+        (["error", "refused"], Answer.OPEN),  # the first may have been carried out
+        ([None, "refused"], Answer.OPEN),  # the daemon was killed before the answer
+        (["refused", "error"], Answer.OPEN),
+        (["ok", "error", "refused"], Answer.TAKEN),
+    ],
+)
+def test_what_the_answers_tell(results: list[str | None], expected: Answer) -> None:
+    p, requeue = preemption(chosen(), Action.KILL, state=S.VACATING), Step(S.VACATING, Command.REQUEUE)
+    for result in results:
+        before, p = p, with_intent(p, requeue, RUNS)
+        p = with_answer(before, p, requeue.command, result) if result else p
+    assert p.answer is expected
+
+
+# -- the first place in the queue ---------------------------------------------------------------------------------
+
+WAITS_FIRST = replace(CONTEXT, first=True)
+
+
+def test_a_nice_is_given_once_and_put_back_while_it_is_that() -> None:
+    waits = chosen(state=J.PENDING, restart_count=1, priority=500, nice=100)
+    asks = Step(S.VACATED, Command.FIRST_IN_QUEUE)
+    assert step(S.VACATED, waits, context=WAITS_FIRST) == asks
+    ours = first_nice(waits)
+    nices = {"nice_before": 100, "nice_given": ours}
+    assert step(S.VACATED, waits, context=WAITS_FIRST, **nices) == asks, "the daemon was killed before it gave it"
+    assert step(S.VACATED, waits, context=WAITS_FIRST, attempts=1, state_since=after(-1), **nices) is None
+    runs = chosen(restart_count=1, start_time=NOW, priority=500, nice=ours)
+    back = Step(S.QUEUED, Command.USUAL_PRIORITY)
+    assert step(S.QUEUED, runs, **nices) == back
+    assert step(S.QUEUED, runs, attempts=50, attempted_at=after(-60), **nices) == back, "it is never given up"
+    for nice in (100, 300):
+        assert step(S.QUEUED, replace(runs, nice=nice), **nices) == Step(S.RETURNED)
+    held = replace(runs, state=J.PENDING, priority=0)
+    assert step(S.HELD, held, context=replace(CONTEXT, unwatched=True), **nices) is None
+    released = replace(held, priority=500)
+    assert step(S.HELD, released, context=replace(CONTEXT, unwatched=True), **nices) == Step(S.HELD, back.command)
+
+
+@pytest.mark.parametrize(("nice", "priority"), [(0, 11_462), (100, 11_462), (-50, 4_294_901_657), (7, FIRST)])
+def test_a_nice_raises_no_priority_above_the_first(nice: int, priority: int) -> None:
+    low = first_nice(chosen(nice=nice, priority=priority))
+    assert LOWEST_NICE <= low <= nice
+    assert priority + nice - low <= FIRST
+    assert low == LOWEST_NICE or priority + nice - low == FIRST

@@ -12,9 +12,9 @@ import pytest
 from clearway.config.access import BudgetConfig
 from clearway.config.configuration import Config
 from clearway.model.cluster import ClusterSnapshot, Job, JobState, Node
-from clearway.model.operations import Usage
 from clearway.model.plan import Plan
 from clearway.model.problem import Action
+from clearway.model.records import Usage
 from clearway.preemption.validation import over_budget, plan_aged, plan_misfit
 from tests.builders import NODE_CPUS, NOW, after, job, node, plan, snapshot, urgent_job
 

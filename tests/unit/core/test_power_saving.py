@@ -10,9 +10,10 @@ from clearway.config.configuration import Config
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.under_way import UnderWay
 from clearway.execution.progress import lost_nodes
-from clearway.model.cluster import Node, PowerSaving
+from clearway.model.cluster import Node
 from clearway.model.operations import EvictionState
 from clearway.model.plan import NoPlan, Plan, Preemptor
+from clearway.model.site import PowerSaving
 from clearway.planning.dp.eviction_dp import EvictionDP
 from clearway.preemption.plan import decide
 from clearway.preemption.validation import plan_misfit

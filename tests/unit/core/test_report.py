@@ -24,7 +24,7 @@ UNTIL = after(86_400)
 
 def test_a_plan_that_was_not_carried_out() -> None:
     jobs = (case_job("101", left_at=after(900)), case_job("102", user="bob", action=Action.END, left_at=after(50)))
-    told = report([case(started_at=after(960), jobs=jobs, beside=Beside(7_200.0, 10_800.0))], NOW, UNTIL)
+    told = report([case(started_at=after(960), jobs=jobs, beside=Beside(10_800.0, NOW, 1))], NOW, UNTIL)
     (one,) = told.cases
     assert (one.ending, one.sooner_s, one.wait_s, one.in_time) == (Ending.SOONER, 900.0, 960.0, False)
     assert (one.lost_node_s, one.would_lose_node_s, one.saved_node_s) == (0.0, 7_200.0, 3_600.0)
@@ -85,7 +85,7 @@ def test_the_loss_of_jobs_beyond_those_that_are_kept_is_predicted_then_measured(
 def test_what_is_not_listed_or_not_compared_is_told() -> None:
     found = [
         case("1", acted=True, unlisted=3, unlisted_node_s=7_200.0),
-        case("2", unlisted=1, unlisted_node_s=3_600.0, beside=Beside(1.0, None)),
+        case("2", unlisted=1, unlisted_node_s=3_600.0, beside=Beside(None, NOW, 0)),
     ]
     sums = report(found, NOW, UNTIL).sums
     assert (sums.lost_node_s, sums.would_lose_node_s) == (7_200.0, 7_200.0 + 3_600.0)
@@ -105,7 +105,7 @@ def test_jobs_that_start_by_themselves_wait_or_leave() -> None:
 
 
 def test_a_user_sees_the_own_part() -> None:
-    one = case(jobs=(case_job("101"), case_job("102", user="bob", nodes=("n3",))), beside=Beside(1.0, 2.0))
+    one = case(jobs=(case_job("101"), case_job("102", user="bob", nodes=("n3",))), beside=Beside(2.0, NOW, 0))
     own = part_of(one, "bob")
     assert own is not None
     assert ([job.job_id for job in own.jobs], own.nodes, own.beside) == (["102"], ("n3",), None)
@@ -169,7 +169,7 @@ CASES = st.builds(
     started_at=TIMES,
     gone_at=TIMES,
     jobs=st.lists(JOBS, max_size=4).map(tuple),
-    beside=st.one_of(st.none(), st.builds(Beside, AMOUNTS, st.one_of(st.none(), AMOUNTS))),
+    beside=st.one_of(st.none(), st.builds(Beside, st.one_of(st.none(), AMOUNTS), st.just(NOW), st.integers(0, 9))),
 )
 
 

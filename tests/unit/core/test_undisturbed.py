@@ -15,6 +15,7 @@ class Circle:
         self.own = self
 
 
+@pytest.mark.fault("Python's garbage collector took a sixth of each cycle of a large site.", found_by="load")
 def test_what_is_old_is_not_gone_through_and_new_circles_are_collected() -> None:
     generations: list[int] = []
 

@@ -15,6 +15,9 @@ OF_THE_ENVIRONMENT = {"clearway", "pip", "setuptools"}
 
 
 @pytest.mark.parametrize(("name", "version"), PINS, ids=[name for name, _ in PINS])
+@pytest.mark.fault(
+    "A locked version of a Python package did not exist for Debian 12's own Python 3.11.2.", found_by="trial"
+)
 def test_each_pin_is_installed_and_takes_debians_python(name: str, version: str) -> None:
     installed = distribution(name)
     assert installed.version == version

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,13 @@ def anchors(page: Path) -> set[str]:
 # -- links -----------------------------------------------------------------------------------------------------
 
 
+def links(page: Path) -> list[str]:
+    return re.findall(r"\]\(([^)\s]+)\)", prose(page))
+
+
 @each_page
 def test_internal_links_resolve(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+    for target in links(page):
         assert "://" not in target, f"{target}: links to elsewhere get old"
         file, _, anchor = unquote(target).partition("#")
         found = (page.parent / file).resolve() if file else page
@@ -70,12 +74,14 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert set(PAGES) == reached
 
 
+def named_files(page: Path) -> list[str]:
+    found = (re.match(r"(daemon|deploy|docs|plugins|tests)/[\w./*-]*", name) for name in CODE.findall(prose(page)))
+    return [path[0] for path in found if path and not path[0].startswith("deploy/.demo")]
+
+
 @each_page
 def test_files_of_the_repository_that_are_named_exist(page: Path) -> None:
-    for name in CODE.findall(prose(page)):
-        path = re.match(r"(daemon|deploy|docs|plugins|tests)/[\w./*-]*", name)
-        if path and not path[0].startswith("deploy/.demo"):
-            assert (ROOT / path[0]).exists(), name
+    assert [name for name in named_files(page) if not (ROOT / name).exists()] == []
 
 
 # -- configuration ---------------------------------------------------------------------------------------------
@@ -90,9 +96,13 @@ def test_toml_blocks_are_good_configurations(page: Path) -> None:
 SECTIONS = {name: field.annotation for name, field in Config.model_fields.items() if name != "preemptors"}
 
 
+def named_keys(page: Path) -> list[tuple[str, str]]:
+    return re.findall(rf"`({'|'.join(SECTIONS)})\.([a-z_]+)`", page.read_text())
+
+
 @each_page
 def test_configuration_keys_that_are_named_exist(page: Path) -> None:
-    for section, key in re.findall(rf"`({'|'.join(SECTIONS)})\.([a-z_]+)`", page.read_text()):
+    for section, key in named_keys(page):
         if key in {"py", "conf"} and section != "slurm":
             continue  # a file
         model: Any = SECTIONS[section]
@@ -238,11 +248,33 @@ def resolve(dotted: str) -> Any:
 NO_MODULES = {"toml", "json", "service", "py", "checkpointers", "commands", "schedulers"}  # files, entry points
 
 
+def named_code(page: Path) -> list[str]:
+    found = re.findall(r"`(clearway(?:_lab)?(?:\.\w+)+)`", page.read_text())
+    return [dotted for dotted in found if dotted.rpartition(".")[2] not in NO_MODULES]
+
+
 @each_page
 def test_names_in_the_code_exist(page: Path) -> None:
-    for dotted in re.findall(r"`(clearway(?:_lab)?(?:\.\w+)+)`", page.read_text()):
-        if dotted.rpartition(".")[2] not in NO_MODULES:
-            resolve(dotted)
+    for dotted in named_code(page):
+        resolve(dotted)
+
+
+NAMES: dict[str, Callable[[Path], Iterable[Any]]] = {
+    "links": links,
+    "files": named_files,
+    "TOML": lambda page: blocks(page, "toml"),
+    "keys": named_keys,
+    "commands": lambda page: calls(page, "clearway"),
+    "the demo": lambda page: calls(page, "deploy/demo"),
+    "the launcher": lambda page: calls(page, "clearway-run"),
+    "code": named_code,
+}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_each_kind_of_name_is_on_some_page(kind: str) -> None:
+    """Else the tests above, which pass over a page without any, would say nothing."""
+    assert any(True for page in PAGES for _ in NAMES[kind](page))
 
 
 def test_the_glossary_names_the_code() -> None:

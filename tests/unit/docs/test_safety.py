@@ -27,6 +27,7 @@ def test_every_row_names_a_test(page: str) -> None:
 )
 def test_the_named_test_exists(named: tuple[str, str]) -> None:
     path, names = named
+    assert (ROOT / path).is_file()
     found: list[ast.stmt] = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
     for name in filter(None, names.split("::")):
         inner = [each for each in found if isinstance(each, (ast.FunctionDef, ast.ClassDef)) and each.name == name]

@@ -12,6 +12,7 @@ from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import GUARDS, Exemption, Purpose, exemption
 from clearway.eligibility.under_way import UnderWay
 from clearway.model.cluster import Job, JobState
+from clearway.model.limits import Limits, Partition
 from clearway.model.plan import Preemptor
 from tests.builders import NOW, after, job, snapshot, urgent_job
 
@@ -25,7 +26,9 @@ ORDINARY = Preemptor(urgent_job(), "rule", 600.0, after(600), ordinary=True, onl
 URGENT = Preemptor(urgent_job(), "rule", 600.0, after(600), only_opportunistic=True)
 
 
-def context(config: dict[str, Any], *, preempted: int = 0, under_way: UnderWay | None = None) -> PlanningContext:
+def context(
+    config: dict[str, Any], *, preempted: int = 0, under_way: UnderWay | None = None, limits: Limits | None = None
+) -> PlanningContext:
     sections = {"preemptors": [{"qos": ["urgent"]}], "eternal": {"partitions": ["eternal"]}} | config
     return PlanningContext(
         snapshot=snapshot([]),
@@ -33,6 +36,7 @@ def context(config: dict[str, Any], *, preempted: int = 0, under_way: UnderWay |
         now=NOW,
         preempted={"101": preempted},
         under_way=under_way or UnderWay(),
+        limits=limits,
     )
 
 
@@ -141,6 +145,22 @@ ROWS: tuple[Row, ...] = (
         candidates(allow_cancel=True),
         {},
         "it cannot be requeued, and cancelling for good is not allowed",
+        UNASKED,
+    ),
+    (
+        "deadline",
+        replace(RUNNING, time_limit_s=3_600, deadline=after(3_599)),
+        {},
+        {},
+        f"Slurm would remove it once it waits: it could not end by its deadline, {after(3_599):%Y-%m-%d %H:%M} UTC",
+        ALWAYS,
+    ),
+    (
+        "would_not_return",
+        RUNNING,
+        {},
+        {"limits": Limits(partitions={"batch": Partition(name="batch", state="INACTIVE")})},
+        "requeued it would not start again: partition batch is INACTIVE",
         UNASKED,
     ),
     ("too_young", replace(RUNNING, start_time=after(-59)), {}, {}, "it has run for 59s, less than 1m00s", UNASKED),

@@ -8,9 +8,9 @@ import pytest
 
 from clearway.eligibility.node_usage import licenses_of, pools
 from clearway.eligibility.under_way import UnderWay
-from clearway.model.cluster import License
 from clearway.model.errors import SlurmRefusedError
 from clearway.model.problem import Amounts
+from clearway.model.site import License
 from clearway.slurm.parse import FieldError
 from clearway.slurm.parse.site import read_licenses
 from clearway.slurm.site_settings import licenses_now

@@ -88,6 +88,38 @@ def test_the_least_that_a_job_must_ask_for() -> None:
     assert "MinTRES=cpu=9" in why(limits(qos={(KIND.LEAST, "cpu"): Cap(9)}))
 
 
+@pytest.mark.parametrize("resource", ["cpu", "billing"])
+def test_a_job_on_whole_nodes_takes_all_their_processors_whatever_it_asks_for(resource: str) -> None:
+    few = replace(URGENT, cpus=2, exclusive=True)
+    assert why(limits(qos={(KIND.GROUP, resource): Cap(16)}), of=few) == ""
+    assert "the job asks for 16 more" in why(limits(qos={(KIND.GROUP, resource): Cap(15)}), of=few)
+
+
+def test_a_job_on_whole_nodes_takes_memory_for_all_their_processors_and_no_more_than_they_have() -> None:
+    """Slurm does not tell whether it asked for so much for each processor or for each node."""
+    few = replace(URGENT, cpus=2, memory_mib=100, exclusive=True)
+    assert why(limits(qos={(KIND.GROUP, "mem"): Cap(1_600)}), of=few) == ""
+    assert "the job asks for 1600 more" in why(limits(qos={(KIND.GROUP, "mem"): Cap(1_599)}), of=few)
+    much = replace(few, memory_mib=3_000)
+    assert why(limits(qos={(KIND.GROUP, "mem"): Cap(8_000)}), of=much) == ""
+
+
+@pytest.mark.parametrize("where", ["qos", "own", "account"])
+@pytest.mark.fault("No test saw a change after which the least priority of a limit never binds.", found_by="mutation")
+def test_the_least_priority_of_any_of_its_limits_holds_it_back(where: str) -> None:
+    """Those that ask for none do not lift it."""
+    found = limits()
+    own, account, root = found.associations
+    changes: dict[str, Any] = {
+        "qos": {"qos": {"urgent": Qos(name="urgent", least_priority=500)}},
+        "own": {"associations": (replace(own, least_priority=500), account, root)},
+        "account": {"associations": (own, replace(account, least_priority=500), root)},
+    }
+    found = replace(found, **changes[where])
+    assert why(found, of=replace(URGENT, priority=500)) == ""
+    assert "below the least that its limits ask for (500)" in why(found, of=replace(URGENT, priority=499))
+
+
 def test_what_has_been_used_up() -> None:
     assert "used up" in why(limits(qos={(KIND.GROUP_MINUTES, "cpu"): Cap(100, 100)}))
     assert "used up" in why(limits(qos={(KIND.GROUP, "wall"): Cap(100, 100)}))
@@ -282,3 +314,26 @@ def test_a_group_limit_is_the_sum_of_what_stays(jobs: list[tuple[int, bool, str]
 )  # fmt: skip
 def test_reasons_that_other_jobs_may_be_the_cause_of(reason: str, *, lifted: bool) -> None:
     assert may_be_lifted(reason) is lifted
+
+
+@pytest.mark.parametrize(("sub_accounts", "denied"), [(True, True), (None, True), (False, False)])
+def test_whether_an_account_is_denied_with_the_one_above_it_is_the_releases(
+    sub_accounts: bool | None, denied: bool
+) -> None:
+    """Where that is not known it counts as denied."""
+    partition = Partition(name="batch", deny_accounts=frozenset({"root"}))
+    assert bool(why(limits(partitions={"batch": partition}, sub_accounts=sub_accounts))) is denied
+
+
+@pytest.mark.parametrize(("partitions", "held"), [(("batch",), False), (("batch", "debug"), True)])
+def test_where_a_job_came_from_is_not_known_unless_slurm_has_looked(partitions: tuple[str, ...], held: bool) -> None:
+    found = limits(partitions={"batch": Partition(name="batch", allow_alloc_nodes="login1")})
+    assert bool(why(found, of=replace(URGENT, partitions=partitions))) is held
+
+
+@pytest.mark.parametrize(("partition", "held"), [("batch", True), ("debug", False)])
+def test_an_association_with_a_partition_counts_jobs_of_that_partition_alone(partition: str, held: bool) -> None:
+    own, account, root = limits().associations
+    own = replace(own, partition="batch", caps={(KIND.GROUP, "jobs"): Cap(1)})
+    running = [mine("1", user="bob", qos="normal", partitions=(partition,))]
+    assert bool(why(limits(associations=(own, account, root)), running)) is held

@@ -23,6 +23,12 @@ def context(of: Job, **fields: Any) -> PlanningContext:
         ("", SavingWay.NOTHING, False, "says nothing of checkpoints"),
         ("clearway:checkpoint=none", SavingWay.NONE, False, "says that it cannot be saved"),
         ("clearway:checkpoint=signal,took=38s", SavingWay.SIGNAL, True, "saves itself within 40s when it is asked"),
+        (
+            "clearway:checkpoint=signal,signal=USR2,to=steps,grace=90",
+            SavingWay.SIGNAL,
+            True,
+            "The job's steps get SIGUSR2, as its --signal says, and it is requeued once it has ended, after 1m30s",
+        ),
         ("clearway:checkpoint=interval,interval=1h", SavingWay.INTERVAL, True, "at its own pace"),
         ("clearway:checkpoint=signal,state=failed,run=0", SavingWay.SIGNAL, False, "its last checkpoint failed"),
         ("clearway:checkpointer=magic,checkpoint=signal", SavingWay.SIGNAL, False, "not one that the daemon knows"),
@@ -37,6 +43,12 @@ def test_what_a_job_says(comment: str, way: SavingWay, possible: bool, advice: s
     assert advice in found.advice
     assert found.advice.endswith(".")
     assert found.advice.count("\n") == 0
+
+
+@pytest.mark.parametrize(("checkpoint", "told"), [("checkpoint=signal,", "dmtcp"), ("", "")])
+def test_a_checkpointer_is_told_of_a_job_that_offers_checkpoints(checkpoint: str, told: str) -> None:
+    of = job(comment=f"clearway:{checkpoint}checkpointer=dmtcp,run=0")
+    assert saving(of, context(of)).checkpointer == told
 
 
 @pytest.mark.parametrize(
@@ -58,6 +70,10 @@ def test_a_restart_is_told_as_far_as_it_is_known(said: str, restarts: int, told:
 
 
 @pytest.mark.parametrize("comment", ["clearway:checkpoint=signal,took=38s", "clearway:checkpoint=interval,interval=1h"])
+@pytest.mark.fault(
+    "A page, mail and `clearway job` said that a saved job loses nothing, before its restart had been seen.",
+    found_by="trial",
+)
 def test_nobody_is_told_that_a_job_will_lose_nothing(comment: str) -> None:
     """Whether it goes on from what it saves is known only when it does."""
     of = job(nodes=4, comment=comment)

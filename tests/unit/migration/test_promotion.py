@@ -117,6 +117,7 @@ def test_nobody_is_left_who_could_rise(cluster: Cluster) -> None:
     plan = plan_promotion(hosts, residents, MANY)
     by_name = {host.name: host for host in hosts}
     held = used(hosts, residents)
+    assert {move.target for move in plan.moves} <= by_name.keys()
     for move in plan.moves:
         held[move.target] += move.processors
     waited_s = sum(each.move_s or 0 for each in residents if each.job_id in plan.job_ids)

@@ -283,6 +283,35 @@ def test_a_receiver_that_hangs_keeps_no_other_from_being_told(tmp_path: Path) ->
     store.close()
 
 
+@pytest.mark.fault(
+    "No test saw a change after which a reload starts all couriers twice, and everything is told twice.",
+    found_by="mutation",
+)
+def test_a_reload_starts_no_courier_a_second_time(tmp_path: Path) -> None:
+    """Two for one channel would tell everything twice; and none runs where no channel is set up."""
+    clock = ManualClock(NOW)
+    store = Store(f"sqlite:///{tmp_path}/clearway.sqlite")
+    configured: dict[Channel, Receiver] = {}
+    dispatcher = Dispatcher(store, clock, Metrics(clock), Bell(), Leads(), lambda _: configured)
+
+    def running_after_a_reload() -> list[str]:
+        dispatcher.open(NotifyConfig())()
+        return running()
+
+    def running() -> list[str]:
+        return sorted(thread.name for thread in set(threading.enumerate()) - before)
+
+    before = set(threading.enumerate())
+    assert running_after_a_reload() == []
+    configured[Channel.MAIL] = Receiver()
+    each_once = sorted(f"clearway-{channel}" for channel in Channel)
+    assert running_after_a_reload() == each_once
+    assert running_after_a_reload() == each_once
+    dispatcher.stop()
+    assert running() == []
+    store.close()
+
+
 def test_notices_are_deleted_when_they_were_kept_long_enough(scene: Scene) -> None:
     scene.tell("a")
     scene.later(0)

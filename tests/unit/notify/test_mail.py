@@ -52,7 +52,7 @@ class Notes:
     def __init__(self, user: str = "", *types: str) -> None:
         self.settings: MailSettings | Exception | None = MailSettings(user, frozenset(types))
 
-    def mail_settings(self, _: str) -> MailSettings | None:
+    def mail_settings(self, _: str, __: str) -> MailSettings | None:
         if isinstance(self.settings, Exception):
             raise self.settings
         return self.settings

@@ -8,10 +8,12 @@ from random import Random
 
 import pytest
 
-from clearway.model.plan import PlannedAction
+from clearway.model.plan import Curve, PlannedAction
 from clearway.model.problem import Action, Candidate, EvictionProblem, Option
 from clearway.planning.base import Planner
 from clearway.planning.dp.eviction_dp import EvictionDP
+from clearway.planning.joint.one import OneRequest
+from clearway.planning.rules import LOSS_PER_NODE_PRUNE
 from clearway_lab.baselines import MOST_JOBS, Backtracking, Greedy
 
 PLANNERS: tuple[Planner, ...] = (EvictionDP(), Backtracking(), Greedy())
@@ -168,3 +170,24 @@ def test_a_thousand_jobs_take_little_memory() -> None:
     tracemalloc.stop()
     assert curve.points[-1].feasible
     assert peak < 50 * 2**20
+
+
+@pytest.mark.parametrize(("exact", "better"), [(False, True), (True, False)])
+def test_a_curve_that_is_not_proven_is_no_worse_than_a_rules(
+    exact: bool, better: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where jobs share nodes one program decides, and may have run out of time."""
+    case = problem(1, candidate("1", 1, kill(5), names="a"), candidate("2", 1, kill(9), names="b"), max_delay_s=0)
+    case = replace(case, candidates=(*case.candidates, candidate("3", 2, kill(99), names="a c")))
+    ((point,), rules) = EvictionDP().solve(case).points, LOSS_PER_NODE_PRUNE.solve(case).points
+    assert point.lost_work_node_s == rules[0].lost_work_node_s == 9
+    poor = replace(
+        point,
+        lost_work_node_s=104,
+        actions=(PlannedAction("1", Action.KILL, 5, 0), PlannedAction("3", Action.KILL, 99, 0)),
+    )
+    curve = Curve("eviction-dp", (poor,), exact, 0.0 if exact else 0.5)
+    monkeypatch.setattr(OneRequest, "curve", lambda _, __: curve)
+    found = EvictionDP().solve(case)
+    assert found.points == (rules if better else (poor,))
+    assert (found.exact, found.gap) == (curve.exact, curve.gap)

@@ -197,6 +197,7 @@ def test_better_nodes_are_full_for_longer_by_at_least_what_the_paper_gained(days
 
 
 def test_shares_are_of_the_whole(days: CompactionStudy) -> None:
+    assert days.cells
     for cell in days.cells:
         assert all(sum(shares) == pytest.approx(100) for shares in cell.shares.values())
         assert cell.held < 100

@@ -26,8 +26,7 @@ from clearway_lab.studies.realtime_workloads import (
 from clearway_lab.sweeps.local import Sweep, local_workers
 from clearway_lab.traces.swf import read_swf, write_swf
 from clearway_lab.traces.trace import Trace, TraceJob
-
-MIRA_WEEK = Path(__file__).parents[4] / "shared/traces/mira-2018-wk1.swf.xz"
+from tests.traces import recorded
 
 
 def trace(count: int = 60) -> Trace:
@@ -163,10 +162,9 @@ def test_room_for_short_jobs_is_better_for_all_in_either_order() -> None:
         assert small[kind] < theirs[kind]
 
 
-@pytest.mark.skipif(not MIRA_WEEK.exists(), reason=f"no {MIRA_WEEK}")
 def test_clearway_is_better_than_weighted_cost_on_a_week_of_mira() -> None:
     """Both ways, and as far from the baseline as it is to be: urgent slowdowns at least 40 % down, batch 5 % up."""
-    week = read_swf(MIRA_WEEK).on_nodes(512)
+    week = read_swf(*recorded("mira-2018-wk1.swf.xz")).on_nodes(512)
     means: dict[tuple[str, bool], float] = {}
     for name in ("baseline", "WCJS just in time", "Clearway"):
         done = [each for seed in range(3) for each in replayed(some_of_all(week, 10, seed).jobs, name)]

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -89,10 +92,18 @@ def test_dates_in_place_of_unix_times_are_told(tmp_path: Path) -> None:
         read_sacct(path)
 
 
-def test_an_answer_may_be_compressed(tmp_path: Path) -> None:
-    path = tmp_path / "jobs.txt.gz"
-    path.write_bytes(gzip.compress(ANSWER.encode()))
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+def test_an_answer_may_be_compressed(compress: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    path = tmp_path / "jobs.txt"
+    path.write_bytes(compress(ANSWER.encode()))
     assert len(read_sacct(path).jobs) == 3
+
+
+def test_a_compression_that_is_not_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.txt.zst"
+    path.write_bytes(b"\x28\xb5\x2f\xfd\x04\x00")
+    with pytest.raises(TraceError, match="it is compressed with zstd, which is not read: unpack it with zstd -d first"):
+        read_sacct(path)
 
 
 def test_it_is_replayed(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from clearway_lab.errors import TraceError
 from clearway_lab.traces.swf import parse_swf, read_swf, write_swf
 from clearway_lab.traces.trace import LARGEST, UNKNOWN, Trace, TraceJob
-from tests.benchmarks.trace_problems import FOLDER
+from tests.traces import recorded
 
 LOG = """\
 ; Version: 2.2
@@ -43,6 +43,13 @@ def test_a_log_is_read() -> None:
     assert [job.urgent for job in trace.with_urgent_queues(["2"]).jobs] == [True, False, True]
     assert [job.size for job in trace.on_nodes(3).jobs] == [2, 3, 1]
     assert [job.limit_s for job in trace.with_exact_limits().jobs] == [100, 100, 13]
+
+
+def test_comments_may_be_indented() -> None:
+    assert parse_swf(io.StringIO(f"  ; MaxProcs: 16\n\t;comment\n{LOG}"), "log").header[:2] == (
+        "MaxProcs: 16",
+        "comment",
+    )
 
 
 def test_broken_lines_cost_themselves_alone_and_are_named() -> None:
@@ -171,8 +178,5 @@ def test_every_line_is_a_job_or_counted(lines: list[str]) -> None:
 
 
 def test_a_recorded_year_is_read_whole() -> None:
-    path = FOLDER / "SDSC-DS-2004-2.1-cln.swf.xz"
-    if not path.exists():
-        pytest.skip(f"{path} is absent")
-    trace = read_swf(path)
+    trace = read_swf(*recorded("SDSC-DS-2004-2.1-cln.swf.xz"))
     assert (len(trace.jobs) + trace.never_ran, trace.broken, trace.size) == (96_069, (), 1_664)

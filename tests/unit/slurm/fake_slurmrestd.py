@@ -66,6 +66,8 @@ def job(job_id: int = 5, *states: str, **changes: Any) -> dict[str, Any]:
         "het_job_offset": number(0),
         "time_limit": number(60),
         "start_time": number(int(NOW.timestamp()) - 60),
+        "end_time": number(int(NOW.timestamp()) + 3540),
+        "deadline": number(0),
         "submit_time": number(int(NOW.timestamp()) - 90),
         "eligible_time": number(int(NOW.timestamp()) - 90),
         "contiguous": False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -85,7 +85,7 @@ def test_what_slurm_preempts_by_is_read_every_ten_minutes(backend: CliBackend, s
     again = backend.snapshot()
     assert (again.queries, again.preempt_priorities) == (3, first.preempt_priorities)
     clock.now += timedelta(seconds=1)
-    assert (late := backend.snapshot()).queries == 4
+    assert (late := backend.snapshot()).queries == 5  # partitions as well: what they choose by may not be checked
     assert late.preempt_priorities == PreemptPriorities({"normal": 30, "big": 0xFFFF}, of_qos=True)
 
 
@@ -166,3 +166,21 @@ def test_a_name_that_slurm_does_not_take_has_no_rights_and_is_not_asked_for(
 ) -> None:
     assert backend.admin_level("alice,root") is AdminLevel.NONE
     assert not slurm.changes
+
+
+def test_how_long_jobs_may_run_beyond_their_limits(backend: CliBackend, slurm: FakeSlurm, clock: Clock) -> None:
+    config, more = slurm.shown["config"], "PartitionName={} Nodes=n[1-4] OverTimeLimit={} PriorityTier=1 State=UP\n"
+    slurm.shown["config"] = f"{config}OverTimeLimit           = 2 min\n"
+    slurm.shown["partition"] = more.format("batch", "NONE") + more.format("other", "UNLIMITED")
+    slurm.rows = [GOOD, GOOD | {"JobID": "102", "Partition": "other"}, GOOD | {"JobID": "103"} | WAITING]
+    first = backend.snapshot()
+    assert [job.over_time_s for job in first.jobs] == [120, None, 0]
+    assert [job.ends_by for job in first.jobs] == [datetime(2026, 11, 21, 10, 49, 28, tzinfo=UTC), None, None]
+    assert backend.snapshot().jobs is first.jobs
+    # A waiting urgent job has its partitions read in each cycle.
+    slurm.shown["partition"] = more.format("batch", "5") + more.format("other", "NONE")
+    backend.limits([first.jobs[2]])
+    assert [job.over_time_s for job in backend.snapshot().jobs] == [300, 120, 0]
+    slurm.shown["partition"] = more.format("batch", "0") + more.format("other", "NONE")
+    clock.now += timedelta(seconds=CONFIG_EVERY_S)
+    assert [job.over_time_s for job in backend.snapshot().jobs] == [0, 120, 0]

@@ -133,6 +133,9 @@ def test_drain_and_undrain_can_be_repeated(backend: CliBackend, slurm: FakeSlurm
     ]
 
 
+@pytest.mark.fault(
+    "Slurm 24.11 keeps the Reason of a drain that is over, and it was taken for a drain again.", found_by="real cluster"
+)
 def test_a_reason_that_slurm_keeps_reads_as_over(backend: CliBackend, slurm: FakeSlurm) -> None:
     """24.11 without slurmdbd clears no Reason of a node that takes jobs again."""
     ours = "clearway drain 7 3fa2: maintenance"

@@ -23,6 +23,8 @@ from tests.unit.slurm.test_hostile import GOOD
         ("gpu:2(IDX:0,2)", (("", 2),)),
         ("gpu:1g.5gb:7,shard:8,nic:2", (("1g.5gb", 7), ("nic:", 2), ("shard:", 8))),
         ("gpu:2,bandwidth:lustre:no_consume:4G", (("", 2),)),
+        ("gpu:2,lscratch:800G", (("", 2),)),  # no type of its name
+        ("gpu:80g", (("80g", 1),)),
         ("gres:gpu", (("", 1),)),
         ("gres/gpu=1", (("", 1),)),
         ("gpu:h100", (("h100", 1),)),

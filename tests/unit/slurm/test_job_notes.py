@@ -8,7 +8,7 @@ import pytest
 
 from clearway.model.cluster import JobState
 from clearway.slurm.base import Unfenced
-from clearway.slurm.job_notes import JobNotes
+from clearway.slurm.job_notes import JobNotes, MailSettings
 from clearway.slurm.process import Commands
 
 ROW = {
@@ -17,6 +17,7 @@ ROW = {
     "ArrayTaskID": "N/A",
     "HetJobID": "N/A",
     "HetJobOffset": "N/A",
+    "UserName": "ann",
     "State": "PENDING",
     "NodeList": "",
     "EligibleTime": "2026-03-02T12:00:00",
@@ -44,6 +45,17 @@ class Squeue(Commands):
 def test_a_job_is_named_exactly(fields: dict[str, str], target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Squeue, "row", ROW | fields)
     monkeypatch.setattr("clearway.slurm.job_notes.Commands", Squeue)
-    words = JobNotes(1.0, None, Unfenced()).look("7")
+    words = JobNotes(1.0, None, Unfenced()).look("7", "ann")
     assert words is not None
     assert (words.target, words.state, words.comment) == (target, JobState.PENDING, "")
+
+
+def test_a_job_of_another_user_with_the_same_id_is_not_the_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written on it, and no mail goes where its owner wants mails."""
+    monkeypatch.setattr("clearway.slurm.job_notes.Commands", Squeue)
+    assert JobNotes(1.0, None, Unfenced()).look("7", "bob") is None
+    shown = "JobId=7 JobName=x\n   UserId=ann(1001) GroupId=ann(1001)\n   MailUser=ann@there MailType=END\n"
+    monkeypatch.setattr(Squeue, "run", lambda *_, **__: shown)
+    notes = JobNotes(1.0, None, Unfenced())
+    assert notes.mail_settings("7", "bob") is None
+    assert notes.mail_settings("7", "ann") == MailSettings("ann@there", frozenset({"END"}))

@@ -22,6 +22,7 @@ CHANGES = {
     "NodeList": ("node[1-2]", "node3", "", "node[1-"),
     "PriorityLong": ("100", "7", "many"),
     "StartTime": ("2026-11-21T09:47:28", "2026-11-21T11:00:00", "N/A", "soon"),
+    "EndTime": ("2026-11-21T10:47:28", "2026-11-21T12:00:00", "NONE", "soon"),
     "Comment": ("(null)", "clearway:max_delay=60s", " PriorityLong=7", "\n101|"),
     "RestartCnt": ("0", "1", "often"),
     "NumTasks": ("1", "64"),
@@ -77,6 +78,7 @@ def test_a_snapshot_equals_one_that_is_made_from_nothing(answers: list[tuple[lis
     slurm, clock = FakeSlurm(), Clock()
     slurm.shown["licenses"] = "No licenses configured in Slurm."
     kept = backend_of(slurm, clock)
+    assert answers
     for rows, nodes in answers:
         slurm.rows = [GOOD | row for row in rows]
         slurm.shown["node"] = "\n".join(nodes)
@@ -89,6 +91,7 @@ def test_what_is_broken_is_told_as_if_it_was_read_for_the_first_time(
     answers: list[tuple[list[dict[str, str]], str]],
 ) -> None:
     kept = JobRecords()
+    assert answers
     for rows, broken in answers:
         token = kept.token
         texts = [f"|{token}|".join((GOOD | row).values()) + f"|{token}$\n" for row in rows]
@@ -102,6 +105,7 @@ def test_what_is_broken_is_told_as_if_it_was_read_for_the_first_time(
 @given(st.lists(NODES, min_size=1, max_size=4), st.sampled_from(["", "Nonsense", "NodeName=", "   "]))
 def test_nodes_are_told_as_if_they_were_read_for_the_first_time(answers: list[list[str]], more: str) -> None:
     kept = NodeRecords()
+    assert answers
     for lines in answers:
         text = "\n".join([*lines, more])
         assert kept.read(in_pieces(text)) == parse.read_nodes(text)
@@ -111,7 +115,7 @@ def test_a_record_that_has_not_changed_is_the_same_object() -> None:
     slurm, clock = FakeSlurm([GOOD | {"JobID": "101"}, GOOD | WAITING | {"JobID": "102", "NumTasks": "64"}]), Clock()
     backend = backend_of(slurm, clock)
     first = backend.snapshot()
-    slurm.rows[1]["StartTime"] = "2026-11-21T13:00:00"  # a guess
+    slurm.rows[1] |= {"StartTime": "2026-11-21T13:00:00", "EndTime": "2026-11-21T14:00:00"}  # a guess
     slurm.shown["node"] = f"{NODE} CPULoad=7.3"
     then = backend.snapshot()
     slurm.shown["node"] = f"{NODE} CPULoad=9.1"

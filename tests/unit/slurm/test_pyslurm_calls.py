@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from clearway.model.cluster import FIRST, Job, JobState
-from clearway.model.errors import JobNotRunningError, SlurmRefusedError
+from clearway.model.cluster import Job, JobState
+from clearway.model.errors import AlreadyGoneError, JobNotRunningError, SlurmRefusedError
 from clearway.slurm.process import RefusedError
 from clearway.slurm.pyslurm import PyslurmBackend
 from clearway.slurm.pyslurm_worker import Calls
@@ -57,21 +57,18 @@ def seen(backend: PyslurmBackend, monkeypatch: pytest.MonkeyPatch, job: Job | No
 @pytest.mark.parametrize(
     ("change", "job", "calls"),
     [
-        (lambda b: b.requeue(JOB), WAITS, []),
         (lambda b: b.cancel(JOB), JOB, [("cancel", {})]),
-        (lambda b: b.cancel(JOB), WAITS, []),
         (lambda b: b.signal(JOB, "USR1", batch_only=True), JOB, [("send_signal", SIGNALS[0])]),
         (lambda b: b.signal(JOB, "TERM", batch_only=False), JOB, [("send_signal", SIGNALS[1])]),
         (lambda b: b.suspend(JOB), JOB, [("suspend", {})]),
         (lambda b: b.resume(JOB), JOB, []),
         (lambda b: b.start_now("5"), WAITS, [("start_now", {})]),
-        (lambda b: b.first_in_queue("5"), WAITS, [("set_priority", {"priority": FIRST})]),
-        (lambda b: b.usual_priority("5"), WAITS, []),
-        (lambda b: b.usual_priority("5"), replace(WAITS, priority=FIRST), [("release", {})]),
+        (lambda b: b.give_nice("5", -7, 0), replace(WAITS, priority=9), [("set_nice", {"nice": -7})]),
+        (lambda b: b.give_nice("5", 0, -7), replace(WAITS, priority=9), []),
         (lambda b: b.attach("5", "r"), WAITS, [("set_reservation", {"reservation": "r"})]),
         (lambda b: b.attach("5", "r"), replace(WAITS, reservation="r"), []),
-        (lambda b: b.detach("5"), replace(WAITS, reservation="r"), [("set_reservation", {"reservation": ""})]),
-        (lambda b: b.detach("5"), None, []),
+        (lambda b: b.detach("5", "r"), replace(WAITS, reservation="r"), [("set_reservation", {"reservation": ""})]),
+        (lambda b: b.detach("5", "r"), None, []),
     ],
 )  # fmt: skip
 def test_a_change_is_one_call_or_none(
@@ -95,6 +92,7 @@ def test_a_change_is_one_call_or_none(
         (replace(JOB, array_job_id="4", array_task_id=0), "4_0"),
     ],
 )
+@pytest.mark.fault("A requeue through pyslurm ran a job again that had ended.", found_by="real cluster")
 def test_a_requeue_is_scontrols_as_pyslurm_would_run_an_ended_job_again(
     backend: PyslurmBackend, monkeypatch: pytest.MonkeyPatch, job: Job, named: str
 ) -> None:
@@ -105,10 +103,21 @@ def test_a_requeue_is_scontrols_as_pyslurm_would_run_an_ended_job_again(
     assert slurm.changes == [f"scontrol requeue Incomplete {named}"]
     assert made == ([("resume", {})] if job.state is JobState.SUSPENDED else [])
     slurm.refusal = "Job is pending execution for job 5"
-    backend.requeue(JOB)
+    with pytest.raises(AlreadyGoneError):
+        backend.requeue(JOB)
     slurm.refusal = "Requested operation is presently disabled for job 5"
     with pytest.raises(SlurmRefusedError, match="disabled"):
         backend.requeue(JOB)
+
+
+def test_a_run_that_was_over_is_run_again(backend: PyslurmBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = FakeSlurm()
+    monkeypatch.setattr(backend, "_commands", slurm)
+    seen(
+        backend, monkeypatch, replace(JOB, state=JobState.ENDED, raw_state="FAILED", array_job_id="5", array_task_id=2)
+    )
+    backend.run_again(JOB)
+    assert slurm.changes == ["scontrol requeue 5_2"], "the number alone would mean the whole array"
 
 
 @pytest.mark.parametrize(("call", "errno", "good"), [("cancel", 2084, True), ("cancel", 2024, False)])
@@ -129,5 +138,15 @@ def test_another_run_is_left_alone(backend: PyslurmBackend, monkeypatch: pytest.
     made = seen(backend, monkeypatch, job)
     for change in (backend.requeue, backend.cancel, backend.suspend):
         with pytest.raises(JobNotRunningError):
+            change(JOB)
+    assert not made
+
+
+def test_a_job_that_waits_again_was_not_made_to_by_this_call(
+    backend: PyslurmBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = seen(backend, monkeypatch, WAITS)
+    for change in (backend.requeue, backend.cancel):
+        with pytest.raises(AlreadyGoneError):
             change(JOB)
     assert not made

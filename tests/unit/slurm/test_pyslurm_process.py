@@ -226,6 +226,9 @@ def test_without_pyslurm_the_real_worker_says_so(tmp_path: Path, monkeypatch: py
     assert process.pid is None
 
 
+@pytest.mark.fault(
+    "The process of pyslurm took Python modules from the folder that the daemon was started in.", found_by="attack"
+)
 def test_no_module_is_taken_from_the_folder_that_the_daemon_was_started_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

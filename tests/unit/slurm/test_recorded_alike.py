@@ -24,7 +24,11 @@ def timeless(job: Job) -> Job:
     """Without what depends on how fast the machine was, and on a counter in Slurm."""
     started = None if job.start_time is None else NOW
     eligible = None if job.eligible_time is None else NOW
-    return replace(job, submit_time=NOW, start_time=started, eligible_time=eligible, priority=min(job.priority, 1))
+    end = None if job.end_time is None or job.start_time is None else NOW + (job.end_time - job.start_time)
+    if end is not None and job.state in (JobState.COMPLETING, JobState.ENDED):
+        end = NOW
+    priority = min(job.priority, 1)
+    return replace(job, submit_time=NOW, start_time=started, end_time=end, eligible_time=eligible, priority=priority)
 
 
 def lasting(reservation: Reservation) -> tuple[Reservation, float]:

@@ -50,6 +50,7 @@ def test_only_the_record_that_has_changed_is_read_again(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("change", ["another state", "another job", "a job less"])
+@pytest.mark.fault("slurmrestd says that nothing has changed although the state of a job has.", found_by="real cluster")
 def test_a_change_that_slurmctld_does_not_tell_is_seen_in_the_states(change: str) -> None:
     slurm = Cluster(job(5), job(6))
     slurm.read()
@@ -140,7 +141,7 @@ def test_a_value_of_another_type_costs_that_record_alone(key: str) -> None:
         # Its node is never taken for free.
         assert seen.skipped or mine[0].nodes == ("node1",)
     slurm = Cluster({name: told for name, told in job(5).items() if name != key}, job(6))
-    assert len(slurm.read().skipped) == 1
+    assert len(slurm.read().skipped) == (key != "nice")  # a Nice that is not told is none
 
 
 @pytest.mark.parametrize("key", records.NODE_KEYS)

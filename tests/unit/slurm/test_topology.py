@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.model.cluster import Job, JobState, Topology
+from clearway.model.cluster import Job, JobState
 from clearway.model.errors import SlurmRefusedError
+from clearway.model.site import Topology
 from clearway.slurm.parse import FieldError
 from clearway.slurm.parse.site import read_leaf_switches
 from clearway.slurm.site_settings import TOPOLOGY_AGAIN_S, TOPOLOGY_EVERY_S, TopologyReader

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +10,9 @@ import pytest
 from clearway.model.errors import WalltimeError
 from clearway.walltime.distributions import FAMILIES, TRUNCATED_AT, Discrete, continuous, empirical, fits, parse
 from clearway.walltime.request_sequence import Costs, Strategy, plan
+from tests.traces import recorded
 from tests.unit.walltime.drawing import sample
 
-TRACES = Path(__file__).parents[4] / "shared/traces"
 UNBOUNDED_CDF = {
     "exponential": lambda t: 1 - math.exp(-t),
     "weibull": lambda t: 1 - math.exp(-math.sqrt(t)),
@@ -132,9 +131,7 @@ def test_few_samples_are_said_to_be_few() -> None:
 
 @pytest.mark.parametrize(("file", "count"), [("slant-walltimes.txt", 88), ("ct-eye-segmentation-walltimes.txt", 300)])
 def test_recorded_runtimes_are_fitted_and_planned_for(file: str, count: int) -> None:
-    if not (TRACES / file).exists():
-        pytest.skip(f"no trace {file}")
-    samples = np.loadtxt(TRACES / file)
+    samples = np.loadtxt(*recorded(file))
     fit = fits(samples)[0]
     assert fit.samples == count
     assert fit.distance < 0.2

@@ -94,6 +94,10 @@ def number(value: str, what: str) -> int:
     return int(found[0])
 
 
+def signed(value: str, what: str) -> int:
+    return -number(value[1:], what) if value.startswith("-") else number(value, what)
+
+
 def flag(value: str, what: str) -> bool:
     """0 or 1; some releases print No/Yes, and BatchFlag counts up with restarts."""
     if value in ("No", "NO", "no"):

@@ -28,6 +28,7 @@ _DETAILS = re.compile(r"\([^()]*\)")  # sockets, indices
 _ITEM = re.compile(r"(?:gres[:/])?([A-Za-z_][A-Za-z0-9_]*)((?:[:=][A-Za-z0-9_.+-]+){0,2})", re.ASCII)
 _NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*:[A-Za-z0-9_:.+-]+", re.ASCII)
 _PLAIN = frozenset({"tres", "cpu", "mem", "node", "billing", "energy"})
+_AMOUNT = re.compile(r"[0-9]+[KMGTPkmgtp]", re.ASCII)  # of storage, say
 _MOST_DIGITS = 6
 
 
@@ -156,6 +157,6 @@ def _item(item: str, what: str) -> tuple[str, str, int]:
         if len(digits) > _MOST_DIGITS:
             raise FieldError(f"{what} holds {item[:40]!r}")
         count = int(digits)
-    if len(more) > 1:
+    if len(more) > 1 or (more and read[1] != "gpu" and _AMOUNT.fullmatch(more[0])):
         raise FieldError(f"{what} holds {item[:40]!r}")
     return read[1], more[0] if more else "", count

@@ -25,6 +25,10 @@ _UP_TO_COMMA = re.compile(r"((?:[^][,]++|\[[^][]*+\])*+),")
 _TRAILING_NUMBER = re.compile(r"(.*?)([0-9]{1,12})", re.DOTALL)
 
 
+class TooManyNamesError(FieldError):
+    """Told before they are made."""
+
+
 def expand(hostlist: str, *, limit: int = MAX_HOSTS) -> tuple[str, ...]:
     """Each name once, piece by piece, with leading zeros: ``n[08-10]`` is n08, n09, n10. Raises ``FieldError``."""
     if hostlist in NOTHING:
@@ -33,7 +37,7 @@ def expand(hostlist: str, *, limit: int = MAX_HOSTS) -> tuple[str, ...]:
     for piece in pieces(hostlist):
         hosts.update(dict.fromkeys(_expand_piece(piece, limit)))
         if len(hosts) > limit:
-            raise FieldError(f"host list {hostlist[:40]!r} has more than {limit} names")
+            raise TooManyNamesError(f"host list {hostlist[:40]!r} has more than {limit} names")
     return tuple(hosts)
 
 
@@ -55,7 +59,7 @@ def _expand_piece(piece: str, limit: int) -> Iterable[str]:
         ranges = ((int(first), int(last or first)) for first, last in _RANGE.findall(numbers))
         count *= sum(max(1, last - first + 1) for first, last in ranges)
         if count > limit:
-            raise FieldError(f"host list {piece[:40]!r} has more than {limit} names")
+            raise TooManyNamesError(f"host list {piece[:40]!r} has more than {limit} names")
     try:
         axes = [RangeSet(numbers) if numbers else (literal,) for numbers, literal in parts]
     except RangeSetParseError as error:

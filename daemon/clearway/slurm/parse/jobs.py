@@ -21,10 +21,11 @@ from clearway.slurm.releases import sharing_column
 JOB_COLUMNS = (
     "JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "HetJobOffset", "UserName", "Account", "Partition", "QOS",
     "State", "Reason", "NumNodes", "NodeList", "NumCPUs", "MinCpus", "NumTasks", "cpus-per-task", "OverSubscribe",
-    "TimeLimit", "StartTime", "SubmitTime", "EligibleTime", "Name", "Comment", "Reservation", "Dependency",
+    "TimeLimit", "StartTime", "EndTime", "Deadline", "SubmitTime", "EligibleTime", "Name", "Comment", "Reservation",
+    "Dependency",
     "Feature", "Licenses", "tres-per-node", "tres-per-job", "tres-per-socket", "tres-per-task", "cpus-per-tres",
-    "mem-per-tres", "tres-alloc", "ReqNodes", "Contiguous", "ReqSwitch", "PriorityLong", "Requeue", "RestartCnt",
-    "BatchFlag",
+    "mem-per-tres", "tres-alloc", "ReqNodes", "Contiguous", "ReqSwitch", "PriorityLong", "Nice", "Requeue",
+    "RestartCnt", "BatchFlag",
 )  # fmt: skip
 
 TARGET_COLUMNS = ("JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "HetJobOffset")  # of these ``job_target`` is made
@@ -178,6 +179,7 @@ def job_from_row(row: Row) -> Job:
     spread = None if on_nodes else spread_asked(gres, tasks=tasks, cpus_per_task=cpus_per_task, **of_gpu)
     task_id, pending_tasks, array_limit = _array(row["ArrayTaskID"])
     het_job_id, het_job_offset = _het_job(row)
+    limit_s = fields.duration_s(row["TimeLimit"], "TimeLimit")
     shares = row[_EXCLUSIVE] == "NO" if _EXCLUSIVE in row else row["OverSubscribe"] in _SHARING
     return Job(
         job_id=row["JobID"],
@@ -194,7 +196,9 @@ def job_from_row(row: Row) -> Job:
         eligible_time=fields.time(row["EligibleTime"], "EligibleTime"),
         # For a waiting job it is the scheduler's guess, which changes; a run has a start.
         start_time=None if state is JobState.PENDING else fields.time(row["StartTime"], "StartTime"),
-        time_limit_s=fields.duration_s(row["TimeLimit"], "TimeLimit"),
+        time_limit_s=limit_s,
+        end_time=_end_time(row, state, limit_s),
+        deadline=fields.time(row["Deadline"], "Deadline"),
         nodes=nodes if on_nodes else (),
         cpus=fields.number(row["NumCPUs"], "NumCPUs"),
         memory_mib=_memory_mib(allocated, num_nodes),
@@ -203,6 +207,7 @@ def job_from_row(row: Row) -> Job:
         requeueable=fields.flag(row["Requeue"], "Requeue"),
         restart_count=fields.number(row["RestartCnt"], "RestartCnt"),
         priority=fields.number(row["PriorityLong"], "PriorityLong"),
+        nice=fields.signed(row["Nice"], "Nice"),
         reservation=fields.text(row["Reservation"]) or None,
         dependency=fields.text(row["Dependency"]),
         features=fields.text(row["Feature"]),
@@ -224,6 +229,11 @@ def job_from_row(row: Row) -> Job:
         het_job_id=het_job_id,
         het_job_offset=het_job_offset,
     )
+
+
+def _end_time(row: Row, state: JobState, limit_s: int | None) -> datetime | None:
+    """Of a waiting job it is a guess; where there is no limit Slurm means a year, and squeue alone says NONE."""
+    return None if state is JobState.PENDING or limit_s is None else fields.time(row["EndTime"], "EndTime")
 
 
 def _het_job(row: Row) -> tuple[str | None, int | None]:

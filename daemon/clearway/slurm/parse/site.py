@@ -9,8 +9,8 @@ before the number in 24.11 and 26.05. A user without a job in the QoS is not lis
 import re
 from collections.abc import Iterator, Mapping
 
-from clearway.model.cluster import License, PowerSaving
 from clearway.model.limits import Association, Cap, Caps, LimitKind, Partition, Qos
+from clearway.model.site import ClusterIdentity, License, PowerSaving, Vouched
 from clearway.slurm.parse import fields
 from clearway.slurm.parse.fields import FieldError, setting
 from clearway.slurm.parse.hostlist import expand
@@ -20,6 +20,7 @@ _QOS = re.compile(r"^QOS=(\S+)\(\d+\)\s*$((?:\n[ \t].*)*)", re.MULTILINE)
 _PRIORITY = re.compile(r"^    Priority=(\d{1,10})\s*$", re.MULTILINE)
 _PARTITION_MODE = re.compile(r"^PartitionName=(\S+) .*?\bPreemptMode=(\S+)", re.MULTILINE)
 _GRACE = re.compile(r"\bGraceTime=(\d{1,10})\b")
+_OVER_TIME = re.compile(r"^PartitionName=(\S+) .*?\bOverTimeLimit=(\S+)", re.MULTILINE)
 _PREEMPTS = re.compile(r"^    Preempt=(\S+)\s*$", re.MULTILINE)
 _KEEPS = frozenset({"", "OFF", "GANG"})  # modes in which nothing leaves
 _MOST = 0xFFFF  # Slurm sorts by one number of 32 bits, of which the number of nodes takes the lower half
@@ -47,6 +48,21 @@ def preempted_partitions(partitions: str) -> dict[str, frozenset[str]]:
 
 def longest_grace_s(records: str) -> float:
     return max(map(float, _GRACE.findall(records)), default=0.0)
+
+
+def over_time(config: str) -> int | None:
+    """OverTimeLimit of ``scontrol show config`` in seconds; see ``over_time_s``."""
+    return over_time_s(setting(config, "OverTimeLimit"))
+
+
+def over_time_s(value: str) -> int | None:
+    """Of OverTimeLimit, in minutes; None where jobs may run on as long as they like."""
+    return None if value == "UNLIMITED" else 60 * int(value) if value.isascii() and value.isdecimal() else 0
+
+
+def read_over_times(partitions: str) -> dict[str, int | None]:
+    """Partition to its own OverTimeLimit in seconds, of those that have one; see ``over_time_s``."""
+    return {name: over_time_s(value) for name, value in _OVER_TIME.findall(partitions) if value != "NONE"}
 
 
 def preempted_qos(records: str) -> dict[str, frozenset[str]]:
@@ -189,6 +205,38 @@ _SINGLE = {
 def enforcement(config: str) -> frozenset[str]:
     """The words of AccountingStorageEnforce in ``scontrol show config``, in lower case."""
     return frozenset(setting(config, "AccountingStorageEnforce").lower().split(",")) - {""}
+
+
+def read_vouched(config: str, partitions: str) -> Vouched:
+    """From ``scontrol show config`` and ``-o show partition``.
+
+    Measured on 22.05: without ``associations`` a user without an association may give any account, with slurmdbd or
+    not, and without ``qos`` any QoS; with them a submission and an update are refused alike. Slurm adds
+    ``associations`` to every other word but ``nojobs`` and ``nosteps``.
+    """
+    enforced = enforcement(config) if setting(config, "AccountingStorageType").endswith("slurmdbd") else frozenset()
+    accounts, qos = "associations" in enforced, {"associations", "qos"} <= enforced
+    chooses: dict[str, str] = {}
+    for name, each in read_partitions(partitions).items():
+        words = {
+            "AllowAccounts": not accounts and each.allow_accounts is not None,
+            "DenyAccounts": not accounts and bool(each.deny_accounts),
+            "AllowQos": not qos and each.allow_qos is not None,
+            "DenyQos": not qos and bool(each.deny_qos),
+        }
+        if found := [word for word, is_so in words.items() if is_so]:
+            chooses[name] = ", ".join(found)
+    return Vouched(accounts=accounts, qos=qos, partitions=chooses)
+
+
+_HOST = re.compile(r"^SlurmctldHost\[\d+\]\s*= (\S+)\s*$", re.MULTILINE)
+
+
+def read_identity(config: str) -> ClusterIdentity | None:
+    """From ``scontrol show config``; None where it does not say."""
+    name, state = setting(config, "ClusterName"), setting(config, "StateSaveLocation")
+    hosts = tuple(host.partition("(")[0] for host in _HOST.findall(config))
+    return ClusterIdentity(name, state, hosts) if name and state and hosts else None
 
 
 def read_associations(text: str) -> list[Association]:

@@ -58,6 +58,14 @@ def text(record: Record, key: str) -> str:
     return value
 
 
+def whole(record: Record, key: str) -> str:
+    """A number that may be below 0; 0 where the source does not tell."""
+    value = record.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise _other(value, key, "not a number")
+    return str(value or 0)
+
+
 def words(record: Record, key: str) -> list[str]:
     value = record.get(key)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):

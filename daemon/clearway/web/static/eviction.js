@@ -27,7 +27,7 @@ function approveDoes(e, together) {
   return html`<p>At once, and without asking again, Clearway will:</p><ul>
     ${!e.drain && html`<li>reserve ${plural(e.nodes_needed, "node")} for job ${e.display_id}${ofTasks(e)} of <${Said} text=${e.user} /> (<code>${e.plan.placement_nodes}</code>)</li>`}
     ${saved.length > 0 && html`<li>ask ${plural(saved.length, "job")} to save themselves, and then requeue them</li>`}
-    ${killed.length > 0 && html`<li><strong>requeue ${plural(killed.length, "job")} without a checkpoint: ${nodeHours(lost)} of work are lost</strong></li>`}
+    ${killed.length > 0 && html`<li><strong>requeue ${plural(killed.length, "job")} without a checkpoint: ${nodeHours(lost)} of work are lost, ${count(e.unsaved_nodes)} node-hours more with each hour that passes before</strong></li>`}
     ${suspended.length > 0 && html`<li>suspend ${plural(suspended.length, "job")}</li>`}
     ${ended.length > 0 && html`<li>wait for ${plural(ended.length, "job")} that end by themselves</li>`}
     ${!e.drain && html`<li>let job ${e.display_id} start, <${Countdown} at=${e.deadline} left="from now at the latest" /></li>`}
@@ -82,7 +82,7 @@ function Head({ e }) {
     ${waits && html`<p class="banner asks" role="status">It waits for an operator. <${Countdown} at=${latest} late="Too late by" /> ${""}to approve it with its promise kept; after that it is planned anew, or put aside.</p>`}
     ${open && includes(who, "operator") && html`<div class="buttons">
       ${waits && html`<${Act} label=${together.length ? `Approve all ${together.length + 1}` : "Approve"} kind="main" title=${`Approve ${operationName(e)}`}
-        path=${[e, ...together].map((o) => `evictions/${Number(o.eviction_id)}/approve`)} does=${approveDoes(e, together)} />`}
+        path=${[e, ...together].map((o) => ({ path: `evictions/${Number(o.eviction_id)}/approve`, body: { revision: o.revision } }))} does=${approveDoes(e, together)} />`}
       <${Act} label="Cancel" kind="danger" title=${`Cancel ${operationName(e)}`} confirm="Cancel it" path=${`evictions/${Number(e.eviction_id)}/cancel`} does=${cancelDoes(e)} />
     </div>`}`;
 }

@@ -159,7 +159,7 @@ export function Acting() {
     set({ busy: true });
     try {
       const requests = [];
-      for (const each of [path].flat()) requests.push(await ask(each, typeof body === "function" ? body() : body));
+      for (const each of [path].flat()) requests.push(await ask(each.path || each, each.body || (typeof body === "function" ? body() : body)));
       const results = [...new Set(requests.map((each) => each.result))].filter(Boolean).join("; ");
       set({ request: { ...requests[0], results } });
       live.dispatchEvent(new Event("changed"));
