@@ -40,6 +40,14 @@ def _no_breaker(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(restraints.Breaker, "look", lambda *_: None)
 
 
+def _no_pledge(patch: pytest.MonkeyPatch) -> None:
+    """Each new plan for the same job may cost as much again, as often as nodes are lost: else the breaker hides it."""
+    _no_breaker(patch)
+    patch.setattr(lifecycle, "over_pledge", lambda *_, **__: "")
+    pledged = lifecycle.pledged
+    patch.setattr(lifecycle, "pledged", lambda *args, **more: replace(pledged(*args, **more), asks=""))
+
+
 def _never_looks_again(patch: pytest.MonkeyPatch) -> None:
     """Once an urgent job is placed, nothing of it is compared with the plan any more."""
     patch.setattr(lifecycle, "_in_vain", lambda _e, _cycle: None)
@@ -76,7 +84,8 @@ def _nothing_is_put_back(patch: pytest.MonkeyPatch) -> None:
 
 MUTATIONS = {
     "no fence": Mutation(_no_fence),
-    "no breaker": Mutation(_no_breaker, ("promise",)),
+    "no breaker": Mutation(_no_breaker, ("breaker",)),
+    "no pledge": Mutation(_no_pledge, ("promise",)),
     "never looks again": Mutation(_never_looks_again, ("in vain",)),
     "ends as planned": Mutation(_ends_as_planned, ("ends",)),
     "all come back": Mutation(_all_come_back, ("return",)),

@@ -26,6 +26,7 @@ PROMPT_S = 30.0  # a begin time that is so near is no hindrance: jobs take as lo
 IDLE_S = 150.0  # the placement's grace, and two of the quiet cycles
 TO_RUN_AGAIN_S = 200.0  # of the 300 in which Slurm remembers a job that has ended
 CYCLES_TO_NOTICE = 3  # that an end has moved
+STOPS_AT = 2  # nodes that were lost once jobs had left them for an urgent one
 OWN_FIELDS = (
     "priority", "partitions", "time_limit_s", "qos", "account", "requeueable", "num_nodes", "licenses",
     "excluded_nodes", "required_nodes", "name", "features",
@@ -55,6 +56,8 @@ class Verdicts:
         self._in_time: set[tuple[int, str]] = set()
         self._asked: dict[tuple[Any, ...], Any] = {}  # by run: jobs that were seen as ended by our signal
         self._moved: Counter[tuple[int, str]] = Counter()  # cycles in which a plan counts on an end that has moved
+        self._lost: Counter[str] = Counter()  # cycles after which a node was lost that had been freed
+        self._resumed = 0  # how often an operator has looked at that
 
     def violation(self, text: str, error: BaseException | None = None, kind: str = "") -> None:
         raise NotImplementedError
@@ -141,6 +144,27 @@ class Verdicts:
         for (eviction_id, job_id), cycles in self._moved.items():
             if cycles == CYCLES_TO_NOTICE:
                 self.violation(f"eviction {eviction_id} counts on the end of job {job_id}, which moved", kind="ends")
+        self._count_lost()
+
+    def _count_lost(self) -> None:
+        """Nodes out of order that a job has left for an urgent one which waits for them still."""
+        ((resumed,),) = self._ask("SELECT COUNT(*) FROM requests WHERE kind = 'resume' AND handled_at IS NOT NULL")
+        if resumed != self._resumed:
+            self._resumed = resumed
+            self._lost = Counter(dict.fromkeys(self._lost, -(10**6)))  # only what is lost from now on counts
+        epilogs, nodes = self.world.cluster.ills.epilogs, self.world.cluster.nodes
+        drained = {name for name, why in epilogs.items() if not nodes[name].available and nodes[name].reason == why}
+        if not drained:
+            return
+        freed = {
+            name
+            for e in self.world.store.open_evictions()
+            if e.kind == "eviction" and e.state.acting and e.state.before_start
+            for p in e.preemptions
+            if p.requeued_at is not None
+            for name in set(p.job.nodes) & set(e.plan.placement_nodes)
+        }
+        self._lost.update(freed & drained)
 
     def came_by(self, what: str) -> None:
         """A rare situation: with the steps that were announced and are not finished."""
@@ -162,6 +186,9 @@ class Verdicts:
         if urgent is None:
             return
         self._judge_return(daemon, name, job, what)
+        lost = [node for node, cycles in self._lost.items() if cycles >= CYCLES_TO_NOTICE]
+        if len(lost) >= STOPS_AT and not self.was_asked(job, eviction_id):
+            self.violation(f"{what}: nodes {', '.join(lost)} were lost that jobs had left", kind="breaker")
         now_why, then_why = self._hindrance(urgent), daemon.saw.get(urgent_id, "")
         if (
             now_why and now_why == then_why and not self.was_asked(job, eviction_id)
