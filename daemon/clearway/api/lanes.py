@@ -128,24 +128,26 @@ class Spending:
         return max(0.0, used_s - share * (now - at))
 
 
-CROWDED, CROWDED_BY_HEALTH = 100, 500  # answers of one caller within a second that take no place
+CROWDED = 500  # requests of one caller within a second
+CROWDED_BY_REFUSALS = 100  # of them, those that find no place
 _HOLD_S = 8.0
 
 
 class Crowding:
-    """Whether so many come, by caller, that each of them has to wait for an answer that takes no place: a refusal, or
-    health. Else a thousand who never wait for ``Retry-After`` would keep the event loop busy.
+    """Whether so many come, by caller, that each of them has to wait, for what costs next to nothing as well (health, a
+    refusal, a document that is kept). Else those who ask without a pause would keep the event loop busy.
     """
 
     def __init__(self) -> None:
         self._second = 0
         self._counted: Counter[str] = Counter()
 
-    def holds(self, key: str, now: float, most: int) -> bool:
+    def holds(self, key: str, now: float, most: int, *, known: bool = False) -> bool:
+        """A caller who is known does not wait for what all others ask."""
         if int(now) != self._second:
             self._second, self._counted = int(now), Counter()
         self._counted[key] += 1
-        return self._counted[key] > most or self._counted.total() > 5 * most
+        return self._counted[key] > most or (not known and self._counted.total() > 5 * most)
 
 
 @dataclass(eq=False, slots=True)
@@ -183,11 +185,12 @@ class Lanes(Middleware):
             await self._app(scope, receive, send)
             return
         caller = self._who(scope)
-        if (lane := lane_of(scope, caller)) is not None:
+        lane = lane_of(scope, caller)
+        await self._hold(f"{lane or 'health'} of {key_of(scope, caller)}", CROWDED, known=bool(caller.name))
+        if lane is None:
+            await self._app(scope, receive, send)
+        else:
             await self._in_lane(lane, caller, scope, receive, send)
-            return
-        await self._hold(f"health {key_of(scope, caller)}", CROWDED_BY_HEALTH)
-        await self._app(scope, receive, send)
 
     async def _in_lane(self, lane: Lane, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         key, wait_s = key_of(scope, caller), 0.0
@@ -195,7 +198,7 @@ class Lanes(Middleware):
             wait_s = self._spending.waits_s(key, asyncio.get_running_loop().time())
         place = None if wait_s > 0 else self._enter(lane, key, known=bool(caller.name))
         if place is None:
-            await self._hold(key, CROWDED)
+            await self._hold(key, CROWDED_BY_REFUSALS)
             await self._refuse(lane, scope, receive, send, wait_s)
             return
         turn, answer, begun = AsyncExitStack(), list[Message](), False
@@ -268,8 +271,8 @@ class Lanes(Middleware):
         finally:
             self._spending.charge(key, clock() - began, clock())
 
-    async def _hold(self, key: str, most: int) -> None:
-        if self._crowding.holds(key, asyncio.get_running_loop().time(), most):
+    async def _hold(self, key: str, most: int, *, known: bool = False) -> None:
+        if self._crowding.holds(key, asyncio.get_running_loop().time(), most, known=known):
             await asyncio.sleep(_HOLD_S)
 
     async def _refuse(self, lane: Lane, scope: Scope, receive: Receive, send: Send, wait_s: float = 0.0) -> None:
