@@ -45,15 +45,16 @@ defaults=
 [ $((0x$ignores & 2)) -ne 0 ] || defaults="$defaults --default-signal=INT"
 [ -z "${BASH_VERSION:-}" ] && [ $((0x$ignores & 4)) -ne 0 ] || defaults="$defaults --default-signal=QUIT"
 [ -z "$defaults" ] || ! env $defaults true 2>/dev/null || set -- env $defaults "$@"
-eval "exec $spare<&0"
-eval "\"\$@\" <&$spare $spare<&- &"
+reads="<&-"
+[ ! -e "/proc/$$/fd/0" ] || { eval "exec $spare<&0"; reads="<&$spare $spare<&-"; }
+eval "\"\$@\" $reads &"
 program=$!
 eval "exec $spare<&-"
 for each in TERM INT HUP USR1 USR2; do trap "pass_on $each" $each; done
 trap go_on CONT
 while :; do
     caught=
-    wait "$program"
+    wait "$program" 2>/dev/null # of a signal that has ended it shells have words of their own
     code=$?
     [ -n "$caught" ] || break
     kill -0 "$program" 2>/dev/null && continue
@@ -155,7 +156,7 @@ case $verb in
         shift # --
         rm -f "$status" "$gpu" "$restored"
         # No_new_privs: without it an image could hold rights that its user has not, and the helper refuses it.
-        exec setpriv --no-new-privs sh -c "$wrapper" clearway-criu "$status" "$gpu" "$@"
+        exec setpriv --no-new-privs ${CLEARWAY_SHELL:-sh} -c "$wrapper" clearway-criu "$status" "$gpu" "$@"
         ;;
     checkpoint)
         generation=$1 pid=$2 reason=

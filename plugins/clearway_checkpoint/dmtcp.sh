@@ -22,6 +22,7 @@
 #   CLEARWAY_DMTCP_HOST       the name by which other nodes reach this one (what `hostname` says)
 
 set -u
+shell=${CLEARWAY_SHELL:-sh}
 
 signal=${CLEARWAY_DMTCP_SIGNAL:-60}
 limit_s=${CLEARWAY_DMTCP_LIMIT_S:-540}
@@ -281,6 +282,8 @@ probe() {
     done
     [ "${CLEARWAY_DMTCP_GUARDS:-}" = skipped ] || ! unwritable_guards ||
         no "DMTCP ends programs when it saves them here: it cannot write the guard pages of glibc 2.42 and newer"
+    most=$(ulimit -n)
+    [ "$most" = unlimited ] || [ "$most" -ge 1024 ] || no "DMTCP needs descriptors up to 1023, and ulimit -n is $most"
     [ "${1:-}" != -- ] || shift
     under_srun=''
     if [ "${1:-}" = srun ]; then
@@ -301,6 +304,8 @@ probe() {
             no "$what: write export OPENBLAS_NUM_THREADS=1 in it, or call clearway-run in it if it starts none"
         [ -z "$what" ] || echo "warning=$what, as long as OPENBLAS_NUM_THREADS is not 1"
     fi
+    stray=$(strays)
+    [ -z "$stray" ] || echo "warning=its descriptors ${stray}are closed when it starts: left open they could hang a restart"
     yes "version=$version"
 }
 
@@ -365,12 +370,16 @@ coordinate() { # coordinate PROGRAM ...: starts this run's coordinator and tells
     export DMTCP_COORD_HOST DMTCP_COORD_PORT
 }
 
-clean_exec() { # exec without descriptors above 9 that were left open: they can hang a restart
-    stray=$(ls /proc/self/fd | awk '$1 > 9' | tr '\n' ' ')
+strays() { # descriptors above 9 that were left open
+    ls /proc/self/fd | awk '$1 > 9' | tr '\n' ' '
+}
+
+clean_exec() { # exec without them: they can hang a restart
+    stray=$(strays)
     [ -n "$stray" ] || exec "$@"
     # Only bash can close these: in other shells a redirection takes one digit.
     # shellcheck disable=SC2016 - expanded by bash
-    exec bash -c 'for fd in $1; do eval "exec $fd>&-"; done; shift; exec "$@"' bash "$stray" "$@"
+    exec bash -p -c 'for fd in $1; do eval "exec $fd>&-"; done; shift; exec "$@"' bash "$stray" "$@"
 }
 
 launch() { # launch FOLDER PROGRAM ...: becomes the program, which will save itself into the folder
@@ -380,9 +389,11 @@ launch() { # launch FOLDER PROGRAM ...: becomes the program, which will save its
     if [ -f "/proc/$$/fd/0" ]; then
         # What a program has as its descriptor 0 when DMTCP begins is not restored: it would read the file from its beginning
         # again. So it is opened, under DMTCP, by a shell that becomes the program, and stands where it stood.
-        # shellcheck disable=SC2016 - expanded by the inner shell
-        set -- sh -c 'exec <"$1" || exit; [ "$2" = 0 ] || dd bs=1 skip="$2" count=0 >/dev/null 2>&1; shift 2; exec "$@"' \
-            sh "$(readlink /proc/self/fd/0)" "$(sed -n 's/^pos:[[:space:]]*//p' /proc/$$/fdinfo/0)" "$@"
+        how='<'
+        ! grep -q '^flags:.*2$' /proc/$$/fdinfo/0 || how='<>' # it may write there, too
+        # shellcheck disable=SC2016,SC2086 - expanded by the inner shell; it may be two words
+        set -- $shell -c 'exec '$how'"$1" || exit; [ "$2" = 0 ] || dd bs=1 skip="$2" count=0 >/dev/null 2>&1; shift 2; exec "$@"' \
+            sh "$(readlink "/proc/$$/fd/0")" "$(sed -n 's/^pos:[[:space:]]*//p' /proc/$$/fdinfo/0)" "$@"
     fi
     clean_exec dmtcp_launch -q -q -j --no-gzip --ckptdir "$images" --tmpdir "$state/tmp" --ckpt-signal "$signal" "$@"
 }
@@ -416,7 +427,7 @@ ranks() { # ranks VERB srun OPTION ... -- PROGRAM ...: becomes srun with this dr
         position=$((position + 1))
         shift
         set -- "$@" "$word"
-        [ $position -ne "$count" ] || set -- "$@" sh "$driver" "$verb"
+        [ $position -ne "$count" ] || set -- "$@" $shell "$driver" "$verb"
     done
     export CLEARWAY_DIR CLEARWAY_STATE CLEARWAY_DMTCP_FROM="${CLEARWAY_DMTCP_FROM:-}"
     exec "$@"

@@ -7,7 +7,6 @@ import pty
 import shutil
 import signal
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -15,37 +14,12 @@ import pytest
 
 from clearway.model.claims import SaveState
 from tests.integration.bench import LAUNCHER, Bench, poll
+from tests.integration.programs import INPUT, LINES
 from tests.integration.test_launcher_generations import FAKE
 from tests.real_dmtcp import dmtcp_folder
 
 STAND_IN = Path(__file__).with_name("fake_dmtcp.sh")
 DRIVERS = Path(__file__).parents[2] / "plugins" / "clearway_checkpoint"
-LINES = "".join(f"{number}\n" for number in range(1, 121))
-LONG = 20_000  # lines: more than a pipe holds, so that shells make a file of a here-document or start a writer
-
-# RUN stands for the launcher with its options, and for nothing where the script runs as it is.
-FORMS = {
-    "file": "exec RUN cat <in.txt",
-    "file from its second line on": "{ read -r first; exec RUN cat; } <in.txt",
-    "here-document": f"exec RUN cat <<'END'\n{LINES}END",
-    "long here-document": f"exec RUN wc -l <<END\n$(seq {LONG})\nEND",
-    "python from a here-document": "exec RUN python3 - <<'END'\nimport sys\nprint(6 * 7, sys.stdin.read())\nEND",
-    "shell from a pipe": "echo 'echo read; exit 3' | RUN sh",
-    "pipe": "seq 120 | RUN cat",
-    "pipe whose writer is slow": "{ seq 60; sleep 1; seq 60; } | RUN cat",
-    "pipe that is not read to its end": "set -o pipefail; yes | RUN head -n 2; echo ${PIPESTATUS[0]}",
-    "srun": "exec RUN srun cat <in.txt",
-    "srun with a double dash": "exec RUN srun -- cat <in.txt",
-    "nothing": "exec RUN cat",
-    "closed": "exec RUN sh -c 'cat; echo $?; ls /proc/self/fd' <&-",
-    "other descriptors": "exec 3<in.txt 4<in.txt; exec RUN sh -c 'cat | wc -l; cat <&4 <&3; ls /proc/$$/fd' <in.txt",
-    "many descriptors": "exec 3<in.txt 4<&3 5<&3 6<&3 7<&3 8<&3; exec RUN sh -c 'ls /proc/$$/fd; cat' <in.txt",
-    "loop": "while read -r line; do RUN sh -c 'echo $1' sh $line; [ $line -lt 3 ] || break; done <in.txt",
-    "two after each other": "{ RUN head -n 1; RUN true; cat | tail -n 1; } <in.txt",
-    "exit status": "set -e; RUN sh -c 'read -r x; exit $((x + 4))' <in.txt; echo not reached",
-    "signals": "exec RUN grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status <in.txt",
-    "ignored signals": "trap '' USR1 HUP INT; exec RUN grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status",
-}
 OPTIONS = {
     "application": ("--checkpoint-file", "ck"),
     "dmtcp": ("--checkpointer", "dmtcp", "--dir", "generations-dmtcp"),
@@ -102,32 +76,15 @@ def launcher(bench: Bench, *options: str) -> str:
     return f"{bench.shell} {LAUNCHER} {' '.join(options)} -- "
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.fault(
-    "A program under the launcher had no standard input: here-documents and pipes were empty.", found_by="trial"
-)
-def test_a_program_reads_what_it_would_read_without_the_launcher(bench: Bench, form: str) -> None:
-    """With each checkpointer, side by side."""
-    stand_ins(bench)
-    without = batch(bench, FORMS[form], "")
-    with ThreadPoolExecutor() as pool:
-        runs = {
-            name: pool.submit(batch, bench, FORMS[form], launcher(bench, *options)) for name, options in OPTIONS.items()
-        }
-    for name, run in runs.items():
-        status, output, said = run.result()
-        assert (status, output) == without[:2], (name, said)
-
-
 def test_a_pipe_is_said_to_be_in_the_way_of_a_checkpoint_and_no_offer_is_made(bench: Bench) -> None:
     for form in ("pipe", "here-document"):
-        _, output, said = batch(bench, FORMS[form], launcher(bench, *OPTIONS["fake"]))
+        _, output, said = batch(bench, INPUT[form], launcher(bench, *OPTIONS["fake"]))
         assert output == LINES
         expected = "clearway-run: this job runs without checkpoints: its standard input is a pipe or a socket, whose"
         assert said.startswith(expected), said
         assert said.count("\n") == 1
     assert "checkpoint=none" in bench.comment  # of the here-document: in a pipe the launcher is not the batch shell
-    status, _, said = batch(bench, FORMS["pipe"], launcher(bench, "--try", "1", "--checkpointer", "fake"))
+    status, _, said = batch(bench, INPUT["pipe"], launcher(bench, "--try", "1", "--checkpointer", "fake"))
     assert status == 1
     assert "this program cannot be saved here: its standard input is a pipe or a socket" in said
 
@@ -188,20 +145,6 @@ def test_a_trial_at_a_terminal(bench: Bench, checkpointer: str) -> None:
     typed = (bench.folder / "typed").read_text().split()
     assert typed == (["<one>", "<two>"] if checkpointer == "application" else ["<>", "<>"])
     assert ("a terminal cannot be saved" in said) == (checkpointer == "fake")
-
-
-def test_the_program_under_criu_has_its_input_and_signals(bench: Bench) -> None:
-    """Its helper is a stub: what is tried is how the program starts."""
-    tool(bench, "clearway-criu", "case $1 in probe) echo ok=yes; echo version=4.2 ;; esac")
-    os.environ["CLEARWAY_CRIU_HELPER"] = str(bench.folder / "clearway-criu")
-    try:
-        run = launcher(bench, "--checkpointer", "criu", "--dir", "generations")
-        for form in ("file", "nothing", "srun", "other descriptors", "signals", "exit status", "ignored signals"):
-            without = batch(bench, FORMS[form], "")
-            status, output, said = batch(bench, FORMS[form], run)
-            assert (status, output) == without[:2], (form, said)
-    finally:
-        del os.environ["CLEARWAY_CRIU_HELPER"]
 
 
 # A line at a time from the input's descriptor: what Python has read ahead would be saved with its memory.
