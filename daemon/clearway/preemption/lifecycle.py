@@ -7,7 +7,7 @@ returning, cancelling: the placement stays over the nodes of suspended jobs unti
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from clearway.eligibility.context import PlanningContext
@@ -39,6 +39,7 @@ from clearway.preemption.plan import decide
 from clearway.preemption.pledges import not_approved, over_pledge, pledged, with_left
 from clearway.preemption.problem import horizon
 from clearway.preemption.proposals import SilentNodes
+from clearway.preemption.slow_saves import looked_at_again, slow_saves
 from clearway.preemption.validation import ask_misfit, ask_of, cannot_start, over_budget, over_limits, waiting_now
 
 
@@ -70,6 +71,8 @@ class EvictionLifecycle(Lifecycle[Eviction]):
 
     basis: PlanningBasis
     silent: SilentNodes
+    # When to look next for another plan for jobs that are slow to save themselves; may be forgotten.
+    _looks: dict[int, tuple[object, datetime]] = field(default_factory=dict)
 
     def next_phase(self, e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Phase | None:
         observation = observe(e, cycle, done)
@@ -175,6 +178,23 @@ class EvictionLifecycle(Lifecycle[Eviction]):
             return undo(OutcomeCode.CALLED_OFF, f"The {e.plan.called} {changed}, and no other plan is possible")
         text = f"Not all nodes will be free in time ({_listed(stuck)}), and no other plan is possible: it waits."
         return None if e.late else Phase(e.state, event=text, late=True)
+
+    def replan_early(self, e: Eviction, cycle: CycleContext) -> tuple[Plan | None, Mapping[str, str]]:
+        slow = slow_saves(e, cycle)
+        asks, (before, until) = (e.revision, slow.keys()), self._looks.get(e.eviction_id, (None, cycle.now))
+        if not slow:
+            self._looks.pop(e.eviction_id, None)
+        looked = asks == before and cycle.now < until
+        if not slow or looked or self.basis.time.left_s(UNDER_WAY) <= 0 or any(tasks_inside(e, cycle.snapshot)):
+            return None, slow
+        now = waiting_now(e.plan, cycle.snapshot, cycle.config, frozenset({e.placement}))
+        context = self.basis.context(cycle, under_way_for_replan(e, cycle.others, slow))
+        found = self._plan_again(e, now, context, cycle)
+        again = looked_at_again(e, found, cycle.now)
+        if again is None and isinstance(found, Plan):
+            return found, slow
+        self._looks[e.eviction_id] = asks, again or cycle.now
+        return None, slow
 
     def _plan_again(
         self, e: Eviction, now: Preemptor | None, context: PlanningContext, cycle: CycleContext
