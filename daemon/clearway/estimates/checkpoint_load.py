@@ -28,7 +28,7 @@ Cost: O(n) time for the next one, O(n^2) for whether one may join.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
@@ -171,28 +171,42 @@ def checkpoint_load_of(
                 running.append(each)
             elif each.done is not None:
                 complete.append(each)
-    begun = (*running, *complete)
-    running = [each for each in running if now > each.latest or not overdue(each, begun, now)]
+    running = _without_overdue(running, complete, now)
     first = next_to_ask([each for each in waiting if not each.own_pace], now)
     return CheckpointLoad(tuple(waiting), tuple(running), tuple(complete), first)
+
+
+def _without_overdue(
+    running: Sequence[CheckpointWrite], complete: Sequence[CheckpointWrite], now: datetime
+) -> list[CheckpointWrite]:
+    """Past their latest moment it is for their eviction to say whether they count."""
+    begun = (*running, *complete)
+    return [each for each in running if now > each.latest or not overdue(each, begun, now)]
 
 
 def overdue_saves(
     e: Operation, others: Iterable[Operation], snapshot: ClusterSnapshot, config: Config, now: datetime, times: int = 1
 ) -> list[str]:
-    """Ids of jobs that wait for their checkpoints, and were expected to be saved by now; ``times``: in so much time."""
+    """Ids of jobs that were asked, and were expected to be saved by now; ``times``: within so many times that."""
+    waits = ((p, p.asked_at) for p in e.preemptions if p.state is _WRITES)
+    late = [p for p, at in waits if at is not None and now > at + timedelta(seconds=p.predicted_checkpoint_s)]
+    slow = _writes(((e, p) for p in late), snapshot, config)
+    shared = any(each.file_system_s is not None for each in slow)
+    begun = _writes(_begun((e, *others)), snapshot, config) if shared else []
+    return [each.job_id for each in slow if overdue(each, begun, now - timedelta(seconds=(times - 1) * each.seconds))]
 
-    def written(each: Operation, p: Preemption) -> CheckpointWrite | None:
-        return checkpoint_write_of(each, p, snapshot, config.costs, config.execution)
 
-    more = {p.job_id: timedelta(seconds=(times - 1) * p.predicted_checkpoint_s) for p in e.preemptions}
-    asked = [p for p in e.preemptions if p.state is _WRITES and p.asked_at is not None]
-    mine = [write for p in asked if (write := written(e, p)) is not None]
-    if not any(each.begun and now > each.begun + timedelta(seconds=each.seconds) for each in mine):
-        return []  # as nearly always
-    saves = [(each, p) for each in (e, *others) for p in each.preemptions if p.checkpointed_at or p.state is _WRITES]
-    begun = [write for each, p in saves if (write := written(each, p)) is not None]
-    return [each.job_id for each in mine if overdue(each, begun, now - more[each.job_id])]
+def _begun(operations: Iterable[Operation]) -> Iterator[tuple[Operation, Preemption]]:
+    """Checkpoints that are or were written."""
+    for e in operations:
+        yield from ((e, p) for p in e.preemptions if p.state is _WRITES or p.checkpointed_at is not None)
+
+
+def _writes(
+    saves: Iterable[tuple[Operation, Preemption]], snapshot: ClusterSnapshot, config: Config
+) -> list[CheckpointWrite]:
+    found = (checkpoint_write_of(e, p, snapshot, config.costs, config.execution) for e, p in saves)
+    return [each for each in found if each is not None]
 
 
 def may_begin(write: CheckpointWrite, load: CheckpointLoad, limit: int, bandwidth_mib_s: float) -> bool:

@@ -5,7 +5,6 @@ Until it is stored a batch can be dropped, as a whole or job by job: nothing of 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from typing import Generic, TypeVar
 
 from clearway.config.configuration import Config
@@ -199,19 +198,19 @@ class CheckpointTurns:
 
     def __init__(self, config: Config, history: Callable[[Config], History] = lambda _: NO_HISTORY) -> None:
         self._config, self._execution, self._costs = config, config.execution, config.costs
-        self._history = partial(history, config)
+        self._history = history
         # Each step makes another operation.
         self._known: tuple[Operation, Sequence[Operation], CheckpointLoad] | None = None
 
     def may_ask(self, e: Operation, p: Preemption, cycle: CycleContext) -> bool:
         """Whether this checkpoint is the next over all operations, and the file system has room for it."""
-        write = self._write(e, p, cycle.snapshot)
+        write = self._write(e, p, cycle)
         if write is None or write.own_pace:
             return True  # its claim is gone, or it saves itself at its own pace
         if self._known is None or self._known[0] is not e or self._known[1] is not cycle.others:
             load = checkpoint_load_of(
                 (e, *cycle.others),
-                lambda each, own: self._write(each, own, cycle.snapshot),
+                lambda each, own: self._write(each, own, cycle),
                 lambda each, own: each.its_turn(own),
                 lambda each: each is e,
                 cycle.now,
@@ -220,8 +219,9 @@ class CheckpointTurns:
         bandwidth = self._execution.checkpoint_bandwidth_mib_s or self._costs.file_system_mib_s
         return may_begin(write, self._known[2], self._execution.concurrent_checkpoints, bandwidth)
 
-    def _write(self, e: Operation, p: Preemption, snapshot: ClusterSnapshot) -> CheckpointWrite | None:
-        return checkpoint_write_of(e, p, snapshot, self._costs, self._execution, self._history())
+    def _write(self, e: Operation, p: Preemption, cycle: CycleContext) -> CheckpointWrite | None:
+        history = self._history(cycle.config)
+        return checkpoint_write_of(e, p, cycle.snapshot, self._costs, self._execution, history)
 
     def records(
         self, before: Operation, after: Operation, snapshot: ClusterSnapshot | None, now: datetime
