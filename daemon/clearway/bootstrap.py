@@ -166,7 +166,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         learn=parts.history.add_checkpoint,
         gate=gate,
         pace=Pace(clock.monotonic),
-        checkpoints=CheckpointTurns(config),
+        checkpoints=CheckpointTurns(config, parts.history.history),
     )
     drains = DrainController(backend=backend, store=store, operations=operations, executor=executor)
     rolling = RollingController(

@@ -216,7 +216,9 @@ class ExecutionConfig(Section):
         "without the job, or the urgent job waits",
     )
     concurrent_checkpoints: Count = key(
-        1, "maximum checkpoints on the file system at a time, over all evictions under way"
+        1,
+        "maximum checkpoints on the file system at a time, over all evictions under way. One that takes longer than "
+        "expected does not count any more",
     )
     checkpoint_bandwidth_mib_s: float | None = key(
         None,

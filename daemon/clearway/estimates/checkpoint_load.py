@@ -5,11 +5,13 @@ by its ``latest``. Written one after another, in the order of ``latest`` (Jackso
 them are in time whenever any order has them all in time. The least slack (latest - seconds) is no such order: of one
 that takes 10 s and is due in 12 s, and one that takes 1 s and is due in 4 s, it begins the first and misses the
 second. Those that cannot be in time any more come last, so that they make no other one late. Of those that are due
-together those of one plan are not parted, and ties end on job_id.
+together those of one plan are not parted; of one plan those come last whose application has failed to save itself
+lately, quick ones come first, and ties end on job_id.
 
 A checkpoint begins only when no more than ``limit`` would be under way and its rate fits into what the others leave of
 the bandwidth; one alone may always begin, whatever its estimate says. No checkpoint overtakes the next in order, even
-where a later one would fit: the most urgent would starve.
+even where a later one would fit: the most urgent would starve. One that takes longer than it was expected to
+(``overdue``) keeps no room any more: it may never answer, and the plan gave it no more time than that.
 
 Checkpoints that share the file system (``file_system_s``; see ``planning.formulation.shared_bandwidth``) are all begun
 at once: their plan holds however bandwidth is shared among them. Only those of other plans must not become late: one
@@ -26,16 +28,19 @@ Cost: O(n) time for the next one, O(n^2) for whether one may join.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
 
 from clearway.config.configuration import Config, CostsConfig, ExecutionConfig, Mode
-from clearway.estimates.costs import checkpoint_rate_mib_s
+from clearway.estimates.costs import NO_HISTORY, checkpoint_rate_mib_s
+from clearway.estimates.learning import History, key_of
 from clearway.model.claims import CheckpointHow, saves
 from clearway.model.cluster import ClusterSnapshot
 from clearway.model.operations import CHECKPOINTS, Operation, Preemption, PreemptionState, Relocation
+
+_WRITES = PreemptionState.CHECKPOINTING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,7 @@ class CheckpointWrite:
     file_system_s: float | None = None  # seconds with the whole file system, which it shares; None: it does not share
     own_pace: bool = False  # the job begins it by itself, before or after ``begun``; it is not asked for
     plan: int = 0  # the number of its eviction
+    failures: int = 0  # in a row, of its application's newest checkpoints
     begun: datetime | None = None  # None: it waits
     done: datetime | None = None  # None: it is not complete
 
@@ -61,9 +67,9 @@ class CheckpointWrite:
 def next_to_ask(waiting: Iterable[CheckpointWrite], now: datetime) -> CheckpointWrite | None:
     """The first in order; None when nothing waits."""
 
-    def order(write: CheckpointWrite) -> tuple[bool, datetime, int, float, str]:
+    def order(write: CheckpointWrite) -> tuple[bool, datetime, int, int, float, str]:
         late = now + timedelta(seconds=write.seconds) > write.latest
-        return (late, write.latest, write.plan, write.seconds, write.job_id)
+        return (late, write.latest, write.plan, write.failures, write.seconds, write.job_id)
 
     return min(waiting, key=order, default=None)
 
@@ -82,6 +88,14 @@ def _complete_by(write: CheckpointWrite, known: Iterable[CheckpointWrite]) -> da
     assert write.begun is not None  # noqa: S101 - the caller has chosen those
     beside_s = sum(each.occupies_s for each in known if each.done is None or each.done >= write.begun)
     return write.begun + timedelta(seconds=write.seconds - write.occupies_s + beside_s)
+
+
+def overdue(write: CheckpointWrite, begun: Iterable[CheckpointWrite], now: datetime) -> bool:
+    """Whether it takes longer than it was expected to. ``begun``: what is or was written beside it, itself included."""
+    if write.begun is None or write.done is not None:
+        return False
+    alone = write.file_system_s is None
+    return now > (write.begun + timedelta(seconds=write.seconds) if alone else _complete_by(write, begun))
 
 
 def approval_s(mode: str, execution: ExecutionConfig) -> float:
@@ -105,7 +119,12 @@ class CheckpointLoad:
 
 
 def checkpoint_write_of(
-    e: Operation, p: Preemption, snapshot: ClusterSnapshot, costs: CostsConfig, execution: ExecutionConfig
+    e: Operation,
+    p: Preemption,
+    snapshot: ClusterSnapshot,
+    costs: CostsConfig,
+    execution: ExecutionConfig,
+    history: History = NO_HISTORY,
 ) -> CheckpointWrite | None:
     """What this preemption's checkpoint asks of the file system; None where it asks nothing that is known."""
     claims = saves(snapshot.job_by_id.get(p.job_id, p.job))
@@ -123,6 +142,7 @@ def checkpoint_write_of(
         file_system_s=file_system_s,
         own_pace=own_pace,
         plan=e.eviction_id,
+        failures=history.failures_in_a_row(*key_of(p.job, claims)),
         begun=p.asked_at,
         done=p.checkpointed_at,
     )
@@ -138,6 +158,7 @@ def checkpoint_load_of(
     """The checkpoints of all these evictions; ``may_begin`` says whether one that waits has its turn.
 
     One that is written long past its time would delay all others: it counts only where its eviction ``counts_late``.
+    One that is ``overdue`` before that would make them late as well, and does not count.
     """
     waiting, running, complete = list[CheckpointWrite](), list[CheckpointWrite](), list[CheckpointWrite]()
     for e in evictions:
@@ -146,12 +167,46 @@ def checkpoint_load_of(
                 continue
             if p.state is PreemptionState.PLANNED and e.state.before_start and may_begin(e, p):
                 waiting.append(each)
-            elif p.state is PreemptionState.CHECKPOINTING and (counts_late(e) or now <= each.latest):
+            elif p.state is _WRITES and (counts_late(e) or now <= each.latest):
                 running.append(each)
             elif each.done is not None:
                 complete.append(each)
+    running = _without_overdue(running, complete, now)
     first = next_to_ask([each for each in waiting if not each.own_pace], now)
     return CheckpointLoad(tuple(waiting), tuple(running), tuple(complete), first)
+
+
+def _without_overdue(
+    running: Sequence[CheckpointWrite], complete: Sequence[CheckpointWrite], now: datetime
+) -> list[CheckpointWrite]:
+    """Past their latest moment it is for their eviction to say whether they count."""
+    begun = (*running, *complete)
+    return [each for each in running if now > each.latest or not overdue(each, begun, now)]
+
+
+def overdue_saves(
+    e: Operation, others: Iterable[Operation], snapshot: ClusterSnapshot, config: Config, now: datetime, times: int = 1
+) -> list[str]:
+    """Ids of jobs that were asked, and were expected to be saved by now; ``times``: within so many times that."""
+    waits = ((p, p.asked_at) for p in e.preemptions if p.state is _WRITES)
+    late = [p for p, at in waits if at is not None and now > at + timedelta(seconds=p.predicted_checkpoint_s)]
+    slow = _writes(((e, p) for p in late), snapshot, config)
+    shared = any(each.file_system_s is not None for each in slow)
+    begun = _writes(_begun((e, *others)), snapshot, config) if shared else []
+    return [each.job_id for each in slow if overdue(each, begun, now - timedelta(seconds=(times - 1) * each.seconds))]
+
+
+def _begun(operations: Iterable[Operation]) -> Iterator[tuple[Operation, Preemption]]:
+    """Checkpoints that are or were written."""
+    for e in operations:
+        yield from ((e, p) for p in e.preemptions if p.state is _WRITES or p.checkpointed_at is not None)
+
+
+def _writes(
+    saves: Iterable[tuple[Operation, Preemption]], snapshot: ClusterSnapshot, config: Config
+) -> list[CheckpointWrite]:
+    found = (checkpoint_write_of(e, p, snapshot, config.costs, config.execution) for e, p in saves)
+    return [each for each in found if each is not None]
 
 
 def may_begin(write: CheckpointWrite, load: CheckpointLoad, limit: int, bandwidth_mib_s: float) -> bool:

@@ -106,7 +106,7 @@ class Executor:
         if unheld and operation.state in (EvictionState.PREEMPTING, EvictionState.STARTING):
             # What Slurm refuses to hold may be a node that is gone: then only another plan can be held.
             stuck = self.lifecycles[type(operation)].misfits(operation, cycle)
-        return self._plan_anew(operation, stuck, cycle) if stuck else operation
+        return self._plan_anew(operation, stuck, cycle)
 
     def bring_back(
         self, operation: Operation, nodes: Sequence[str], snapshot: ClusterSnapshot, now: datetime
@@ -371,7 +371,8 @@ class Executor:
 
     def _plan_anew(self, e: O, stuck: Mapping[str, str], cycle: CycleContext) -> O:
         """Another plan for the rest, keeping what is held and what already left; or what the lifecycle has instead."""
-        answer = self.lifecycles[type(e)].replan(e, stuck, cycle)
+        lifecycle = self.lifecycles[type(e)]
+        answer, stuck = (lifecycle.replan(e, stuck, cycle), stuck) if stuck else lifecycle.replan_early(e, cycle)
         if answer is None:
             return e
         if isinstance(answer, Phase):

@@ -15,8 +15,11 @@ from clearway.estimates.checkpoint_load import (
     checkpoint_write_of,
     latest_of,
     may_begin,
+    overdue_saves,
 )
+from clearway.estimates.costs import NO_HISTORY
 from clearway.estimates.history import checkpoint_record
+from clearway.estimates.learning import History
 from clearway.execution.cycle_context import CycleContext
 from clearway.execution.job_lifecycle import REQUEUING, Step
 from clearway.execution.progress import preemption_entered, times, with_intent, with_preemption
@@ -193,20 +196,21 @@ class JobBatch(Generic[O]):
 class CheckpointTurns:
     """``others`` are the other operations under way; an answer holds while none of them has changed."""
 
-    def __init__(self, config: Config) -> None:
-        self._execution, self._costs = config.execution, config.costs
+    def __init__(self, config: Config, history: Callable[[Config], History] = lambda _: NO_HISTORY) -> None:
+        self._config, self._execution, self._costs = config, config.execution, config.costs
+        self._history = history
         # Each step makes another operation.
         self._known: tuple[Operation, Sequence[Operation], CheckpointLoad] | None = None
 
     def may_ask(self, e: Operation, p: Preemption, cycle: CycleContext) -> bool:
         """Whether this checkpoint is the next over all operations, and the file system has room for it."""
-        write = self._write(e, p, cycle.snapshot)
+        write = self._write(e, p, cycle)
         if write is None or write.own_pace:
             return True  # its claim is gone, or it saves itself at its own pace
         if self._known is None or self._known[0] is not e or self._known[1] is not cycle.others:
             load = checkpoint_load_of(
                 (e, *cycle.others),
-                lambda each, own: self._write(each, own, cycle.snapshot),
+                lambda each, own: self._write(each, own, cycle),
                 lambda each, own: each.its_turn(own),
                 lambda each: each is e,
                 cycle.now,
@@ -215,15 +219,20 @@ class CheckpointTurns:
         bandwidth = self._execution.checkpoint_bandwidth_mib_s or self._costs.file_system_mib_s
         return may_begin(write, self._known[2], self._execution.concurrent_checkpoints, bandwidth)
 
-    def _write(self, e: Operation, p: Preemption, snapshot: ClusterSnapshot) -> CheckpointWrite | None:
-        return checkpoint_write_of(e, p, snapshot, self._costs, self._execution)
+    def _write(self, e: Operation, p: Preemption, cycle: CycleContext) -> CheckpointWrite | None:
+        history = self._history(cycle.config)
+        return checkpoint_write_of(e, p, cycle.snapshot, self._costs, self._execution, history)
 
     def records(
         self, before: Operation, after: Operation, snapshot: ClusterSnapshot | None, now: datetime
     ) -> Iterator[CheckpointRecord]:
         now_by_id, latest = {p.job_id: p for p in after.preemptions}, latest_of(before, self._execution)
+        missed: Sequence[str] = ()  # replaced, though not at the latest moment: a little slow is no failure
+        if snapshot is not None and after.revision > before.revision:
+            missed = overdue_saves(before, (), snapshot, self._config, now, times=2)
         for p in before.preemptions:
             seen, then = snapshot.job_by_id.get(p.job_id) if snapshot else None, now_by_id.get(p.job_id, p)
-            record = checkpoint_record(before, p, then, seen, now, latest=latest, costs=self._costs)
+            due = p.asked_at if p.asked_at is not None and p.job_id in missed else latest
+            record = checkpoint_record(before, p, then, seen, now, latest=due, costs=self._costs)
             if record is not None:
                 yield record

@@ -44,7 +44,7 @@ class Target:
 
 
 class Lifecycle(ABC, Generic[O_contra]):
-    """How operations of one type are carried out. Only ``replan`` may do more than think."""
+    """How operations of one type are carried out. Only ``replan`` and ``replan_early`` may do more than think."""
 
     @abstractmethod
     def next_phase(self, e: O_contra, cycle: CycleContext, done: AbstractSet[Command]) -> Phase | None:
@@ -82,6 +82,10 @@ class Lifecycle(ABC, Generic[O_contra]):
     @abstractmethod
     def replan(self, e: O_contra, stuck: Mapping[str, str], cycle: CycleContext) -> OperationPlan | Phase | None:
         """A plan for the rest when these jobs or nodes are ``stuck``, and why; a row instead; None: it waits."""
+
+    def replan_early(self, e: O_contra, cycle: CycleContext) -> tuple[OperationPlan | None, Mapping[str, str]]:  # noqa: ARG002
+        """A plan for the rest though nothing is stuck yet, and what it is made for; None: none is needed now."""
+        return None, {}
 
 
 def call_off(e: Operation, outcome: Outcome) -> Phase:

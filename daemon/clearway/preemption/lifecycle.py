@@ -5,9 +5,9 @@ placing -> preempting -> starting -> started -> returning -> completed
 returning, cancelling: the placement stays over the nodes of suspended jobs until they run again
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from clearway.eligibility.context import PlanningContext
@@ -34,10 +34,12 @@ from clearway.model.operations import CHECKPOINTS, Eviction, Preemption, Preempt
 from clearway.model.outcome import Outcome, OutcomeCode
 from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.preemption.candidates import changes_at
+from clearway.preemption.occupants import fewer_tasks, is_attached, may_resume, nodes_free, strangers, tasks_inside
 from clearway.preemption.plan import decide
 from clearway.preemption.pledges import not_approved, over_pledge, pledged, with_left
 from clearway.preemption.problem import horizon
 from clearway.preemption.proposals import SilentNodes
+from clearway.preemption.slow_saves import looked_at_again, slow_saves
 from clearway.preemption.validation import ask_misfit, ask_of, cannot_start, over_budget, over_limits, waiting_now
 
 
@@ -69,6 +71,8 @@ class EvictionLifecycle(Lifecycle[Eviction]):
 
     basis: PlanningBasis
     silent: SilentNodes
+    # When to look next for another plan for jobs that are slow to save themselves; may be forgotten.
+    _looks: dict[int, tuple[object, datetime]] = field(default_factory=dict)
 
     def next_phase(self, e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Phase | None:
         observation = observe(e, cycle, done)
@@ -97,11 +101,11 @@ class EvictionLifecycle(Lifecycle[Eviction]):
 
     def target(self, e: Eviction, command: Command, snapshot: ClusterSnapshot) -> Target:
         """A preemptor that was not seen may be in the placement all the same, and could never start without it."""
-        guests = [job.job_id for job in _strangers(e, snapshot)]
+        guests = [job.job_id for job in strangers(e, snapshot)]
         if e.preemptor.job_id not in snapshot.job_by_id:
             guests.append(e.preemptor.job_id)
         inside = snapshot.jobs_in.get(e.placement, ()) if command is Command.DETACH else ()
-        tasks = sorted(job.job_id for job in inside if _attached(e, job) and job.job_id != e.preemptor.job_id)
+        tasks = sorted(job.job_id for job in inside if is_attached(e, job) and job.job_id != e.preemptor.job_id)
         return Target(job_ids=(e.preemptor.job_id, *tasks), guests=tuple(guests))
 
     def refused(self, e: Eviction, command: Command, error: SlurmError) -> Phase | None:
@@ -134,7 +138,7 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         return over_pledge(e, p, seen, cycle.now, late_kills=cycle.late_kills, asks=asks)
 
     def misfits(self, e: Eviction, cycle: CycleContext) -> dict[str, str]:
-        lost = lost_nodes(e, cycle.snapshot, cycle.others) | _fewer_tasks(e, cycle.snapshot)
+        lost = lost_nodes(e, cycle.snapshot, cycle.others) | fewer_tasks(e, cycle.snapshot)
         return lost | ({e.preemptor.job_id: changed} if (changed := _changed_ask(e, cycle)) else {})
 
     def step_context(self, e: Eviction, p: Preemption, common: StepContext, cycle: CycleContext) -> StepContext:
@@ -153,7 +157,7 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         # A node may only have been too slow to answer: another job would leave in vain.
         if not self.silent.lately(cycle.now).isdisjoint(stuck):
             return None
-        if inside := list(_inside(e, cycle.snapshot)):  # the other tasks are planned for by themselves
+        if inside := list(tasks_inside(e, cycle.snapshot)):  # the other tasks are planned for by themselves
             return _started(e, inside, cycle.now)
         time, impossible = self.basis.time, self.basis.impossible
         now = waiting_now(e.plan, cycle.snapshot, cycle.config, frozenset({e.placement}))
@@ -174,6 +178,23 @@ class EvictionLifecycle(Lifecycle[Eviction]):
             return undo(OutcomeCode.CALLED_OFF, f"The {e.plan.called} {changed}, and no other plan is possible")
         text = f"Not all nodes will be free in time ({_listed(stuck)}), and no other plan is possible: it waits."
         return None if e.late else Phase(e.state, event=text, late=True)
+
+    def replan_early(self, e: Eviction, cycle: CycleContext) -> tuple[Plan | None, Mapping[str, str]]:
+        slow = slow_saves(e, cycle)
+        asks, (before, until) = (e.revision, slow.keys()), self._looks.get(e.eviction_id, (None, cycle.now))
+        if not slow:
+            self._looks.pop(e.eviction_id, None)
+        looked = asks == before and cycle.now < until
+        if not slow or looked or self.basis.time.left_s(UNDER_WAY) <= 0 or any(tasks_inside(e, cycle.snapshot)):
+            return None, slow
+        now = waiting_now(e.plan, cycle.snapshot, cycle.config, frozenset({e.placement}))
+        context = self.basis.context(cycle, under_way_for_replan(e, cycle.others, slow))
+        found = self._plan_again(e, now, context, cycle)
+        again = looked_at_again(e, found, cycle.now)
+        if again is None and isinstance(found, Plan):
+            return found, slow
+        self._looks[e.eviction_id] = asks, again or cycle.now
+        return None, slow
 
     def _plan_again(
         self, e: Eviction, now: Preemptor | None, context: PlanningContext, cycle: CycleContext
@@ -223,7 +244,7 @@ def _listed(reasons: Mapping[str, str]) -> str:
 def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Observation:
     """What this very cycle has already done is taken as done."""
     snapshot, now = cycle.snapshot, cycle.now
-    attached = Command.DETACH not in done and any(_attached(e, job) for job in snapshot.jobs_in.get(e.placement, ()))
+    attached = Command.DETACH not in done and any(is_attached(e, job) for job in snapshot.jobs_in.get(e.placement, ()))
     grace = timedelta(seconds=cycle.config.execution.placement_grace)
     preemptor, ours = snapshot.job_by_id.get(e.preemptor.job_id), cycle.reservation(e.placement)
     if Command.DELETE_PLACEMENT in done:
@@ -242,74 +263,20 @@ def observe(e: Eviction, cycle: CycleContext, done: AbstractSet[Command]) -> Obs
         in_vain=_in_vain(e, cycle) if e.state.before_start else None,
         hidden=Command.DELETE_PLACEMENT not in done and snapshot.hides(e.preemptor.job_id),
         placement=ours,
-        nodes_free=_nodes_free(e, snapshot),
+        nodes_free=nodes_free(e, snapshot),
         placement_ends=placement_ends(e, grace),
         extend_when_ends=now + grace / 2,
         paused=cycle.paused,
-        stranger=next(_strangers(e, snapshot), None),
+        stranger=next(strangers(e, snapshot), None),
         attached=attached,
-        inside=tuple(_inside(e, snapshot)),
+        inside=tuple(tasks_inside(e, snapshot)),
     )
-
-
-def _strangers(e: Eviction, snapshot: ClusterSnapshot) -> Iterator[Job]:
-    """Slurm admits the preemptor's user to the placement, with every job that asks for it by name."""
-    jobs = snapshot.jobs_in.get(e.placement, ()) if e.placement else ()
-    return (job for job in jobs if not e.is_for(job) and job.state is not JobState.ENDED)
-
-
-def _inside(e: Eviction, snapshot: ClusterSnapshot) -> Iterator[Job]:
-    """Tasks of an array that run in the placement."""
-    if e.preemptor.pending_tasks > 1:
-        yield from (job for job in snapshot.jobs_in.get(e.placement, ()) if job.state.holds_nodes and _attached(e, job))
-
-
-def _fewer_tasks(e: Eviction, snapshot: ClusterSnapshot) -> dict[str, str]:
-    """What makes another plan necessary where fewer tasks of an array wait than room is made for."""
-    seen = snapshot.job_by_id.get(e.preemptor.job_id)
-    if seen is None or seen.state is not JobState.PENDING or e.plan.tasks == 1:
-        return {}
-    left = seen.pending_tasks + sum(1 for _ in _inside(e, snapshot))
-    return {seen.job_id: f"only {left} of its tasks are left"} if left < e.plan.tasks else {}
-
-
-def _nodes_free(e: Eviction, snapshot: ClusterSnapshot) -> bool:
-    expected = {e.preemptor.job_id, *e.plan.staying, *(job.job_id for job in _inside(e, snapshot))}
-    suspended = {p.job_id for p in e.preemptions if p.state is PreemptionState.SUSPENDED}
-    jobs = (job for name in e.plan.placement_nodes for job in snapshot.jobs_on.get(name, ()))
-    asleep = (job.state is JobState.SUSPENDED and job.job_id in suspended for job in jobs if job.job_id not in expected)
-    return all(asleep) and not snapshot.unreadable
-
-
-def may_resume(e: Eviction, p: Preemption, cycle: CycleContext) -> bool:
-    """Whether no other job has, or can get, the processors of a suspended job before it is resumed.
-
-    The snapshot must have seen the preemptor out of the placement, in which it alone could start at any moment. Where
-    Slurm refuses us the placement, the snapshot alone has to do.
-    """
-    snapshot = cycle.snapshot
-    ours = cycle.reservation(e.placement)
-    covered = ours is not None and set(p.job.nodes) <= set(ours.nodes)
-    refused = cycle.refused & {Command.CREATE_PLACEMENT, Command.MOVE_PLACEMENT}
-    could_start = any(_attached(e, job) for job in snapshot.jobs_in.get(e.placement, ()))
-    if e.state.before_start or snapshot.unreadable or could_start or p.requeued_at is None or not (covered or refused):
-        return False
-    # A job that was there before the suspension has other processors: both ran at once. Slurm tells whole seconds: one
-    # that started in the second of the suspension may have these very processors.
-    before = p.requeued_at.replace(microsecond=0)
-    others = (o for name in p.job.nodes for o in snapshot.jobs_on.get(name, ()) if o.job_id != p.job_id)
-    return not any(e.is_for(o) or (o.start_time or before) >= before for o in others)
-
-
-def _attached(e: Eviction, job: Job | None) -> bool:
-    """Whether this is the preemptor, or a task of its array, and could start in the placement, or runs there."""
-    return job is not None and e.is_for(job) and job.state is not JobState.ENDED and job.reservation == e.placement
 
 
 def _has_to_be_let_out(e: Eviction, observation: Observation) -> bool:
     """It is in the placement; or it was requeued after its start, and waits in one of its partitions alone."""
     job = observation.preemptor
-    if e.placement and (observation.attached or _attached(e, job)):
+    if e.placement and (observation.attached or is_attached(e, job)):
         return True
     if job is None or job.state is not JobState.PENDING or job.reservation is not None or not e.plan.pin:
         return False

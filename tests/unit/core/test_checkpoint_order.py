@@ -11,7 +11,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearway.estimates.checkpoint_load import CheckpointLoad, CheckpointWrite, may_begin, next_to_ask
+from clearway.estimates.checkpoint_load import CheckpointLoad, CheckpointWrite, may_begin, next_to_ask, overdue
 from tests.builders import NOW, after
 
 
@@ -74,6 +74,24 @@ def test_hopeless_ones_make_nobody_else_late() -> None:
 def test_ties_end_on_the_job_id_and_nothing_waits_for_nothing() -> None:
     assert next_to_ask([write("2"), write("1")], NOW) == write("1")
     assert next_to_ask([], NOW) is None
+
+
+def test_of_one_plan_what_failed_before_comes_last_and_quick_ones_first() -> None:
+    failed, slow, quick = replace(write("1", 5), failures=1), write("2", 10), write("3", 7)
+    assert by_rule([failed, slow, quick]) == [quick, slow, failed]
+    sooner = replace(failed, latest=after(50))
+    assert by_rule([slow, sooner]) == [sooner, slow], "what is due earlier goes first all the same"
+
+
+def test_one_takes_longer_than_expected_by_its_own_time_or_by_the_time_of_all_that_share() -> None:
+    alone = replace(write("1", 10), begun=NOW)
+    assert not overdue(alone, [alone], after(10))
+    assert overdue(alone, [alone], after(10.1))
+    assert not overdue(replace(alone, done=after(10)), [alone], after(99))
+    assert not overdue(write("1", 10), [], after(99)), "it waits"
+    one, two = (shared(name, 1, 12, 10, after(60), begun=NOW) for name in ("1", "2"))
+    assert not overdue(one, [one, two], after(22))
+    assert overdue(one, [one, two], after(22.1))
 
 
 def test_room_by_number_and_by_bandwidth() -> None:
