@@ -37,8 +37,11 @@ _LIMIT_REACHED = Obstacle(ObstacleCode.ARRAY, "as many tasks of its array run as
 RULE = "eternal jobs make room"
 _MOST_AHEAD = 100  # unserved ordinary jobs a cycle that others are compared with
 _WAITS_ITS_TURN = ("none", "priority", "resources")  # with other reasons Slurm would not start an ordinary job either
-# Slurm's reasons for "it waits for nodes". With others (held, dependency, limits, begin time) no freed node helps.
-_WAITS_FOR_NODES = ("none", "priority", "resources", "reqnodenotavail", "nodesrequired", "reservation", "licenses")
+# Slurm's reasons for "it waits for nodes". With others (held, dependency, limits, begin time) no freed node helps. In a
+# federation each attempt to start a job asks the sibling clusters first: the lock is over in a moment.
+_WAITS_FOR_NODES = (
+    "none", "priority", "resources", "reqnodenotavail", "nodesrequired", "reservation", "licenses", "fedjoblock",
+)  # fmt: skip
 
 
 def preemptors(

@@ -106,7 +106,7 @@ FIELDS = {
 # reservation it asks for is seen: Clearway makes its own again.
 WAITS = (
     *("ReservationDeleted", "ReservationInvalid"),
-    *("None", "Priority", "Resources", "Licenses", "Reservation", "ReqNodeNotAvail, UnavailableNodes:n1"),
+    *("None", "Priority", "Resources", "Licenses", "Reservation", "FedJobLock", "ReqNodeNotAvail, UnavailableNodes:n1"),
     "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
 )
 # Limits that other jobs may be the cause of: they are worked out from what leaves (``eligibility.limits``).
