@@ -42,8 +42,8 @@ FIELDS = {
     "ArrayTaskThrottle": Field(STARTS, {"array_limit": 1}),  # of an array: how many tasks may start is looked at
     "BurstBuffer": Field(UNSEEN, {"reason": "BurstBufferResources"}),
     "CPUsPerTask": Field(ANOTHER, {"spread": SPREAD}),
-    "ClusterFeatures": Field(UNSEEN, {"reason": "FedJobLock"}),
-    "Clusters": Field(UNSEEN, {"reason": "FedJobLock"}),
+    "ClusterFeatures": Field(STARTS),  # of a federation: where another cluster starts it, it is revoked here, and gone
+    "Clusters": Field(STARTS),
     "Comment": Field(STARTS, {"comment": "for the record"}),
     "Contiguous": Field(ANOTHER, {"contiguous": True}),
     "CoreSpec": Field(UNSEEN, {"reason": "BadConstraints"}),
@@ -121,7 +121,7 @@ LIMITS = (
 NEVER = (
     *("AccountNotAllowed", "AccountingPolicy", "AssociationJobLimit", "AssociationResourceLimit"),
     *("AssociationTimeLimit", "BadConstraints", "BeginTime", "BurstBufferOperation", "BurstBufferResources"),
-    *("BurstBufferStageIn", "Cleaning", "DeadLine", "Dependency", "DependencyNeverSatisfied", "FedJobLock"),
+    *("BurstBufferStageIn", "Cleaning", "DeadLine", "Dependency", "DependencyNeverSatisfied"),
     *("FrontEndDown", "InactiveLimit", "InvalidAccount", "InvalidQOS", "JobArrayTaskLimit", "JobHeldAdmin"),
     *("JobHeldUser", "JobHoldMaxRequeue", "JobLaunchFailure", "launch failed requeued held", "MaxMemPerLimit"),
     *("MaxPoweredUpNodes", "MpiPortsBusy", "NodeDown", "NonZeroExitCode", "OutOfMemory", "PartitionConfig"),
