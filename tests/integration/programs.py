@@ -73,7 +73,7 @@ OUTPUT = {
     "output closed": "RUN sh -c 'echo lost; echo $?' >&-; echo $?",
     "errors closed": "exec RUN sh -c 'echo out; ls gone; echo $?' 2>&-",
     "tee": "RUN seq 5 | tee copy.txt; cat copy.txt",
-    "tee of errors": "RUN sh -c 'echo err >&2; echo out' 2> >(grep -v ^clearway-run: >errors.txt); sleep 0.2; cat errors.txt",
+    "tee of errors": "RUN sh -c 'echo err >&2; echo out' 2> >(grep -v ^clearway-run: >errors.txt); until [ -s errors.txt ]; do sleep 0.05; done; cat errors.txt",
     "captured": "text=$(RUN sh -c 'echo a; echo b'); echo \"<$text>\" $?",
     "into a full device": "RUN sh -c 'echo much' >/dev/full; echo $?",
     "exchanged": "RUN sh -c 'echo out; echo err >&2' 3>&1 1>&2 2>&3 3>&- | grep -v ^clearway-run:",
@@ -105,7 +105,7 @@ CHILDREN = {
     "a child that outlives it": """\
 RUN bash -c '(until [ -e go ]; do sleep 0.05; done; echo late >late.txt) & echo early'
 cat late.txt 2>&1; : >go; until [ -s late.txt ]; do sleep 0.05; done; cat late.txt""",
-    "wait -n": "exec RUN bash -c '(exit 4) & (sleep 0.2; exit 5) & wait -n; echo $?; wait -n; echo $?'",
+    "wait -n": "exec RUN bash -c '(exit 4) & (sleep 1; exit 5) & wait -n; echo $?; wait -n; echo $?'",
     "subshells": "exec RUN bash -c '(echo a; (echo b; exit 2); echo $?); { echo c; }'",
     "nested shells": 'exec RUN sh -c \'exec bash -c "exec sh -c \\"exit 11\\""\'',
     "xargs": "exec RUN xargs -n 40 echo <in.txt",
@@ -116,7 +116,7 @@ cat late.txt 2>&1; : >go; until [ -s late.txt ]; do sleep 0.05; done; cat late.t
     "nice": "exec RUN nice -n 3 nice",
     "env": "exec RUN env -i A=b sh -c 'echo $A $HOME'",
     "coproc": "exec RUN bash -c 'coproc cat; echo hello >&${COPROC[1]}; read -r x <&${COPROC[0]}; echo $x'",
-    "job control": "exec RUN bash -c 'set -m; sleep 0.1 & jobs -r | wc -l; kill -STOP %1; kill -CONT %1; wait; fg 2>/dev/null; echo $?'",
+    "job control": "exec RUN bash -c 'set -m; sleep 1 & jobs -r | wc -l; kill -STOP %1; kill -CONT %1; wait; fg 2>/dev/null; echo $?'",
     "python multiprocessing": """\
 cat >pool.py <<'END'
 import multiprocessing as m
@@ -240,9 +240,9 @@ try:
     open("ready", "w").close()
     while True: time.sleep(1)
 except KeyboardInterrupt: print("interrupted"); raise SystemExit(4)'""",
-    "TERM to all: a pipeline": "# @signal TERM all\ntrap 'echo batch heard' TERM; RUN bash -c 'trap \"echo heard; exit 3\" TERM; "
+    "TERM to all: a pipeline": "# @signal TERM all\ntrap 'echo batch heard' TERM; RUN bash -c 'trap \"echo heard; exit 3\" TERM; until [ -e caught ]; do sleep 0.05; done; "
     + WAITS
-    + "' 2>/dev/null | (trap '' TERM; cat); echo ${PIPESTATUS[0]}",
+    + "' 2>/dev/null | (trap '' TERM; : >caught; cat); echo ${PIPESTATUS[0]}",
     "CONT to all": '# @signal CONT all\nRUN bash -c \'trap "echo went on; exit 0" CONT; '
     + WAITS
     + "' 2>/dev/null; echo $?",

@@ -119,7 +119,7 @@ def play(bench: Bench, script: str, run: str) -> Ran:
             poll((folder / "ready").exists)
             name, who = asked.groups()
             batch = next(below(step.pid))
-            for pid in [batch, *below(batch)] if who == "all" else [batch]:
+            for pid in [*below(batch), batch] if who == "all" else [batch]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.Signals[f"SIG{name}"])
         output, errors = step.communicate(timeout=120)
