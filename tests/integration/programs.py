@@ -136,7 +136,7 @@ m = s.SharedMemory(create=True, size=8); m.buf[0] = 42; print(s.SharedMemory(m.n
     "openmp": """\
 # @needs gcc
 printf '#include <stdio.h>\\nint main(void) { int n = 0;\\n#pragma omp parallel reduction(+:n)\\nn++; printf("%%d\\\\n", n); }' >omp.c
-gcc -fopenmp omp.c -o omp 2>/dev/null || exit 0
+gcc -fopenmp omp.c -o omp || exit
 export OMP_NUM_THREADS=3; exec RUN ./omp""",
     "a server of its own": """\
 exec RUN python3 -c '

@@ -190,9 +190,8 @@ class Verdicts:
         if len(lost) >= STOPS_AT and not self.was_asked(job, eviction_id):
             self.violation(f"{what}: nodes {', '.join(lost)} were lost that jobs had left", kind="breaker")
         now_why, then_why = self._hindrance(urgent), daemon.saw.get(urgent_id, "")
-        if (
-            now_why and now_why == then_why and not self.was_asked(job, eviction_id)
-        ):  # another one may have come since the last look
+        # Another one may have come since the last look.
+        if now_why and now_why == then_why and not self.was_asked(job, eviction_id):
             self.violation(f"{what}: in vain, Slurm would not start job {urgent_id}: {now_why}", kind="in vain")
         self._count(urgent, job, what, eviction_id, approved)
 
