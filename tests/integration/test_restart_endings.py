@@ -146,9 +146,10 @@ def test_a_program_that_ends_well_while_it_is_asked_has_not_failed_to_save_itsel
     assert bench.claims().state is SaveState.SAVING
 
 
-# The launcher's own function, while bash answers a request that comes just then.
+# The launcher's own functions, while bash answers a request that comes just then.
 ENDS = """
-eval "$(sed -n '/^ended() {/,/^}/p' "$1")"
+eval "$(sed -n '/^quietly() {/,/^}/p; /^ended() {/,/^}/p' "$1")"
+trial=
 pause() { :; }
 wait() { if [ $asked = yes ]; then asked=no; return 138; fi; command wait "$@"; }
 sh -c 'exit 5' & child=$! asked=yes
