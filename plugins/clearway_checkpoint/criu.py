@@ -17,5 +17,5 @@ class Criu(Driver):
         "Files must be at the same path on the other node; one that was removed meanwhile makes a restart fail.",
         "No containers, no namespaces of their own, no connections to processes outside the job's program.",
         "The other node needs the same libraries and no older processor.",
-        "GPUs only through cuda-checkpoint, which is experimental: never tried with a real one.",
+        "GPUs only through cuda-checkpoint, which is experimental: tried by hand, on one GPU.",
     )

@@ -94,7 +94,7 @@ outside() { # outside PID: the other end of a TCP connection of these processes 
         END { for (end in peer) if (!((peer[end] " " end) in pair)) { print address(peer[end]); exit } }'
 }
 
-# --- GPUs, experimental: cuda-checkpoint's documented interface, tried with a stand-in only ---------------------------
+# --- GPUs, experimental: tried by hand on one H200, and with a stand-in (docs/explanation/criu.md) --------------------
 
 gpu_processes() { # gpu_processes PID: those below it that have a GPU open
     for each in $(below "$1"); do
@@ -110,6 +110,11 @@ gpu_save() { # gpu_save PID: their memory to the host's; driver 570 knows action
     [ -n "$users" ] || return 0
     command -v cuda-checkpoint >/dev/null || { reason="it uses a GPU, and there is no cuda-checkpoint"; return 1; }
     if cuda-checkpoint --help 2>&1 | grep -q -e --action; then how=action; else how=toggle; fi
+    for each in $users; do # nothing is touched before all can be saved
+        [ $how = action ] && ! cuda-checkpoint --get-restore-tid --pid "$each" >/dev/null 2>&1 || continue
+        reason="process $each ($(cat "/proc/$each/comm")) has the GPU open but no CUDA of its own: fork workers before CUDA starts"
+        return 1
+    done
     for each in $users; do
         # As its own shell knows it: after a restore that has other process ids than we see.
         known=$(sed -n 's/^NSpid:.*[[:space:]]\([0-9]*\)$/\1/p' "/proc/$each/status")

@@ -63,6 +63,12 @@ ours() { # ours FOLDER ...: makes what is missing; on another node a user could 
     done
 }
 
+words() { # what DMTCP has said last of a failure of its own, in one line
+    # The development branch says it in the job's errors, in one line as well.
+    [ ! -s "$state/words" ] || tr -d '\033' <"$state/words" | sed -n 's/^\[[0-9;]*m//; / Error\] at /{s/.*Message: *//; p; }' |
+        sed 's/   .*Terminating\.\.\.$//' | tail -n 1 | cut -c 1-200
+}
+
 pause() {
     sleep 0.2 2>/dev/null || sleep 1
 }
@@ -353,7 +359,7 @@ coordinate() { # coordinate PROGRAM ...: starts this run's coordinator and tells
     [ "$1" != srun ] || wide=yes
     rm -rf "$state/events" # an earlier coordinator that still ends writes nothing into the new one
     ours "$CLEARWAY_STATE" "$state" "$state/tmp" "$state/events" "$work"
-    rm -f "$state/port" "$state/coordinator" "$state/saving" "$state/restoring"
+    rm -f "$state/port" "$state/coordinator" "$state/saving" "$state/restoring" "$state/words"
     if [ $wide = no ]; then
         quiet_coordinator --exit-on-last ${record:+"$record"}
         DMTCP_COORD_HOST=127.0.0.1
@@ -395,6 +401,7 @@ launch() { # launch FOLDER PROGRAM ...: becomes the program, which will save its
         set -- $shell -c 'exec '$how'"$1" || exit; [ "$2" = 0 ] || dd bs=1 skip="$2" count=0 >/dev/null 2>&1; shift 2; exec "$@"' \
             sh "$(readlink "/proc/$$/fd/0")" "$(sed -n 's/^pos:[[:space:]]*//p' /proc/$$/fdinfo/0)" "$@"
     fi
+    export JALIB_STDERR_PATH="$state/words" # not backtraces in colours among the job's errors
     clean_exec dmtcp_launch -q -q -j --no-gzip --ckptdir "$images" --tmpdir "$state/tmp" --ckpt-signal "$signal" "$@"
 }
 
@@ -403,6 +410,7 @@ revive() { # revive FROM FOLDER: becomes what was saved in FROM, to save itself 
     images=$1
     shift
     ours "$CLEARWAY_STATE" "$state" "$state/tmp" "$images"
+    export JALIB_STDERR_PATH="$state/words"
     clean_exec dmtcp_restart -q -q -j --ckptdir "$images" --tmpdir "$state/tmp" "$@"
 }
 
@@ -467,7 +475,10 @@ await_images() { # until the checkpoint of so many processes is complete; sets r
         if [ -n "$after" ] && [ -s "$work/dmtcp_restart_script.sh" ] && [ -z "$(half_written)" ]; then
             saved=$(images_in "$work" | wc -l)
             named=$(grep -o 'ckpt_[^ "]*\.dmtcp' "$work/dmtcp_restart_script.sh" | sort -u | wc -l)
-            [ "$saved" -ge "$count" ] || { reason="only $saved of $count processes were saved"; return 1; }
+            [ "$saved" -ge "$count" ] || {
+                reason="DMTCP saved only $saved of its $count processes; if it happens again, let the program save itself"
+                return 1
+            }
             [ "$saved" -ne "$named" ] || return 0
         fi
         # While it saves the coordinator answers, with RUNNING=no.
@@ -476,10 +487,10 @@ await_images() { # until the checkpoint of so many processes is complete; sets r
             *NUM_PEERS=*) silent=0 ;;
             *) silent=$((silent + 1)) ;;
         esac
-        [ $silent -lt 3 ] || { reason="the coordinator is gone"; return 1; }
+        [ $silent -lt 3 ] || { reason="DMTCP's coordinator is gone: this run cannot be saved any more"; return 1; }
         pause
     done
-    reason="not complete within $limit_s s"
+    reason="not complete within $limit_s s: is the file system slow (CLEARWAY_DMTCP_LIMIT_S allows more)?"
     return 1
 }
 
@@ -537,7 +548,7 @@ checkpoint() {
     enter_state
     generation=$1
     count=$(peers)
-    [ -n "$count" ] || no "the coordinator does not answer, or not all processes run"
+    [ -n "$count" ] || no "DMTCP's coordinator does not answer, or not all processes run: it can be saved at a later request"
     [ "$count" -gt 0 ] || no "the program has ended"
     reason=$(joined "$2")
     [ -z "$reason" ] || no "$reason"
@@ -552,7 +563,8 @@ checkpoint() {
     ask_s=$limit_s ask -bc >/dev/null # whatever it answers
     if ! await_images; then
         [ "$(peers)" != "$count" ] || rm "$state/saving"
-        no "$reason"
+        said=$(words)
+        no "$reason${said:+; DMTCP said: $said}"
     fi
     rm -f "$state/saving" "$state"/events/*.json # each checkpoint adds a record
     mv "$work"/images/* "$work"/dmtcp_restart_script* "$generation"/ || no "cannot move the images to $generation"
@@ -598,19 +610,21 @@ broken() { # broken STATUS: was it DMTCP that ended the program, with its own st
         coordinator_ended 5
         case $(ran) in
             yes) told ok=yes; rm -f "$state/restoring" ;;
-            no) yes "reason=status $1 before DMTCP had restored all of it" ;;
+            no) said=$(words); yes "reason=status $1 before DMTCP had restored all of it${said:+; DMTCP said: $said}" ;;
         esac
     fi
     # A signal, too: DMTCP saves from within the program, so who ends the one (the kernel for want of memory) ends both.
     [ "$1" = $failed ] || [ "$1" -gt 128 ] || no "this is not DMTCP's exit status"
+    said=$(words)
+    said=${said:+; DMTCP said: $said}
     for doing in saving restoring; do
-        [ ! -e "$state/$doing" ] || yes "reason=status $1 while DMTCP was $doing it"
+        [ ! -e "$state/$doing" ] || yes "reason=status $1 while DMTCP was $doing it$said"
     done
     [ "$1" = $failed ] || no "this is not DMTCP's exit status"
     coordinator_ended 3 # one whose last process has ended follows it at once
     case $(cat "$state/coordinator" 2>/dev/null) in
         ''|0) no "DMTCP's coordinator has not failed" ;;
-        *) yes "reason=its coordinator ended with exit status $(cat "$state/coordinator")" ;;
+        *) yes "reason=its coordinator ended with exit status $(cat "$state/coordinator")$said" ;;
     esac
 }
 

@@ -22,6 +22,10 @@ case $word in
 esac
 exit 0
 """
+# As DMTCP 4.2.0 writes it: in red, with the place in its sources and a backtrace.
+WORDS = r"""printf "\033[0;31m[2026, 4, 4, Error] at a.cpp:57; REASON='JASSERT(x) failed; "\
+"Message: no memory    sh: Terminating...\n    1 _Z in\n\033[0m" >"$state/dmtcp/words"
+"""
 LATE = "(sleep 1; image a; image b; script) >/dev/null 2>&1 & "
 
 
@@ -56,7 +60,8 @@ def test_request_that_returns_early_is_waited_for(faulty: Callable[..., Run]) ->
     ("fault", "reason"),
     [
         ("exit 0", "not complete within 3 s"),  # success claimed, nothing done
-        ("image a; script", "only 1 of 2"),
+        ("image a; script", "DMTCP saved only 1 of its 2 processes"),
+        (WORDS + "image a; script", "let the program save itself; DMTCP said: no memory"),
         ("image a; image b .temp; script", "not complete within"),  # killed in mid-write
         ("image a; image b", "not complete within"),  # no restart script: DMTCP had not finished
         ('rm "$state/dmtcp/port"', "coordinator is gone"),

@@ -304,6 +304,7 @@ def test_gpu_memory_is_moved_by_cuda_checkpoint(site: SlurmCluster) -> None:
     tool = site.work / "cuda-checkpoint"
     tool.write_text(
         "#!/bin/sh\ncase $1 in --help) echo '--action lock|checkpoint|restore|unlock';;\n"
+        "--get-restore-tid) [ ! -e $CLEARWAY_DIR/worker ];;\n"
         '*) echo "$2" >>$CLEARWAY_DIR/cuda;; esac\n'
     )
     tool.chmod(0o755)
@@ -313,7 +314,8 @@ def test_gpu_memory_is_moved_by_cuda_checkpoint(site: SlurmCluster) -> None:
             """
             export PATH=$PWD:$PATH
             begin() { steps=$1; setsid sh "$driver" start -- $(program) 7>/dev/nvidia0 & pid=$!; until_file "$log"; }
-            begin 1200; save one; cat $CLEARWAY_DIR/cuda; whole CONT; goes_on
+            begin 1200; touch $CLEARWAY_DIR/worker; save none; [ -e $CLEARWAY_DIR/cuda ] || echo untouched; goes_on
+            rm $CLEARWAY_DIR/worker; save one; cat $CLEARWAY_DIR/cuda; whole CONT; goes_on
             n=0; until grep -q unlock $CLEARWAY_DIR/cuda || [ $n -gt 99 ]; do sleep 0.3; n=$((n + 1)); done
             whole STOP; gone
             echo restart >>$CLEARWAY_DIR/cuda; hurry; back one
@@ -321,6 +323,7 @@ def test_gpu_memory_is_moved_by_cuda_checkpoint(site: SlurmCluster) -> None:
         )
     finally:
         device.unlink()
+    assert "no CUDA of its own: fork workers before CUDA starts\nuntouched\ngoes-on" in said, said
     assert said.endswith("code=7\nok=yes\n"), said
     calls = (folder / "cuda").read_text().split()
     cut = calls.index("restart")
