@@ -25,6 +25,10 @@ local MARK_SIGNALS = true
 local CHECKPOINTER = nil
 local LAUNCHER = "/usr/local/bin/clearway-run"
 
+-- Checkpoints that nobody asks for, so that a node that fails costs no more than this many seconds: by partition, [""] for
+-- the others (docs/howto/node-failures.md). Of several partitions the shortest counts. Without: only when Clearway asks.
+local INTERVALS_S = {}
+
 -- The daemon sees an urgent job at once where it can read this file; nil: after its pause of daemon.poll_interval. In a
 -- local folder to which only SlurmUser can write: slurmctld would follow a link, and wait for who reads a pipe.
 local WAKE_FILE = nil
@@ -104,7 +108,7 @@ end
 local PREAMBLE = [[
 if [ "${CLEARWAY_UNDER:-}" != "$SLURM_JOB_ID" ] && [ -x "@LAUNCHER@" ]; then
     export CLEARWAY_UNDER="$SLURM_JOB_ID"
-    exec "@LAUNCHER@" --checkpointer @CHECKPOINTER@ --app "$SLURM_JOB_NAME" --script "$0" -- "$@"
+    exec "@LAUNCHER@" --checkpointer @CHECKPOINTER@@INTERVAL@ --app "$SLURM_JOB_NAME" --script "$0" -- "$@"
 fi
 ]]
 
@@ -193,9 +197,21 @@ function clearway.names_srun(script)
    return false
 end
 
+-- The launcher's option for checkpoints that nobody asks for, in a job that may run in these partitions.
+function clearway.interval(partitions)
+   local shortest
+   for name in (partitions or ""):gmatch("[^,%s]+") do
+      shortest = math.min(shortest or math.huge, INTERVALS_S[name] or math.huge)
+   end
+   if shortest == nil or shortest == math.huge then
+      shortest = INTERVALS_S[""]
+   end
+   return shortest and string.format(" --interval %d", shortest) or ""
+end
+
 -- The script under the launcher; nil where it is to stay as it is: not a script of a POSIX shell, one that calls
 -- the launcher itself or srun, or none, as for srun and salloc.
-function clearway.under_launcher(script)
+function clearway.under_launcher(script, partitions)
    if script == nil or script:find("clearway-run", 1, true) or clearway.names_srun(script) then
       return nil
    end
@@ -204,7 +220,11 @@ function clearway.under_launcher(script)
    if shell ~= "sh" and shell ~= "bash" and shell ~= "dash" and shell ~= "ksh" and shell ~= "zsh" then
       return nil
    end
-   local preamble = PREAMBLE:gsub("@(%u+)@", { LAUNCHER = LAUNCHER, CHECKPOINTER = CHECKPOINTER })
+   local preamble = PREAMBLE:gsub("@(%u+)@", {
+      LAUNCHER = LAUNCHER,
+      CHECKPOINTER = CHECKPOINTER,
+      INTERVAL = clearway.interval(partitions),
+   })
    return first .. preamble .. rest
 end
 
@@ -240,7 +260,7 @@ function clearway.submit(job_desc)
       end
    end
    if CHECKPOINTER ~= nil and not urgent and not clearway.speaks_of_checkpoints(job_desc.comment) then
-      local script = clearway.under_launcher(job_desc.script)
+      local script = clearway.under_launcher(job_desc.script, job_desc.partition)
       if script ~= nil then
          job_desc.script = script
       end

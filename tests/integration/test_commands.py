@@ -276,6 +276,43 @@ def test_a_restart_counts_once_the_program_computes(bench: Bench, monkeypatch: p
     assert job.ends()[0] == 42
 
 
+@one_shell
+@pytest.mark.fault(
+    "A saved job whose output had come to name srun was not restarted: it began anew, without checkpoints.",
+    found_by="trial",
+)
+def test_what_could_be_saved_is_restarted_whatever_its_folder_holds_now(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its script names a file that it writes; by its next run that file has a line of srun's."""
+    monkeypatch.setenv("CLEARWAY_DMTCP_GUARDS", "skipped")
+    monkeypatch.setenv("SLURM_SUBMIT_DIR", str(bench.folder))
+    job = Job(bench, "4.2.0")
+    poll((job.folder / "starts").exists)
+    job.save(1)
+    os.kill(job.pid, signal.SIGTERM)
+    job.ends()
+    (job.folder / "starts").write_text("start\nsrun: got SIGCONT\n")
+    job.run()
+    poll(lambda: bench.claims().restart is Restart.OK)
+    (job.folder / "stop").touch()
+    code, said = job.ends()
+    assert f"restarting from {job.folder}/generations/generation-000001" in said
+    assert "runs without checkpoints" not in said
+    assert code == 42
+
+
+@pytest.mark.parametrize("to", ["1", "2"])
+def test_what_a_job_prints_is_not_read_as_a_program(site: Path, to: str) -> None:
+    (site / "said").write_text("srun: got SIGCONT\n")
+    (site / "state").mkdir()
+    code = f"state=state script=; . {LAUNCHER.with_name('clearway-commands')}; gather ./plain said"
+    for mine in (False, True):
+        after = f" {to}>>said" if mine else ""
+        subprocess.run([SHELLS[0], "-uc", f"{{ {code}; }}{after}"], cwd=site, check=True)
+        assert ("srun" in (site / "state" / "text").read_text()) is not mine
+
+
 # -- the real DMTCP --------------------------------------------------------------------------------------------
 
 TALKS = """\

@@ -11,7 +11,7 @@ from tests.simulation.day_cases import FIRST, NEAR, SECOND, THIRD, Day, cases_by
 
 # Slurm looked at its queue a second later than in the replay, where another job has the nodes by then: chance.
 BY_CHANCE = "44"
-# Today's daemon replaces a job that saves too slowly (35) sooner than the one that lived the day: other jobs stand there.
+# Today's daemon replaces a job that saves too slowly (35) sooner than that day's did: other jobs stand there.
 REPLACED_SOONER = "43"
 
 

@@ -110,10 +110,12 @@ def transparent() -> Iterator[SlurmCluster]:
     for old, new in (
         ("local CHECKPOINTER = nil", 'local CHECKPOINTER = "marks"'),
         ('"/usr/local/bin/clearway-run"', '"@WORK@/clearway-run"'),
+        ("local INTERVALS_S = {}", "local INTERVALS_S = { long = 7200 }"),
     ):
         assert old in script
         script = script.replace(old, new)
     with cluster_with(script) as cluster:
+        cluster.run("scontrol", "create", "PartitionName=long", "Nodes=ALL", "State=UP")
         launcher.install(cluster.work)
         (cluster.work / "checkpointers" / "marks.sh").write_text(DRIVER)
         yield cluster
@@ -141,6 +143,8 @@ def test_every_batch_job_runs_under_the_checkpointer(transparent: SlurmCluster) 
     assert "checkpoint=signal" in claim
     assert "checkpointer=marks" in claim
     assert "app=simulation" in claim
+    assert "interval=" not in claim
+    assert "interval=7200," in said(transparent, "at an interval", TELLS, "-p", "batch,long")[1]
     assert said(transparent, "own-words", TELLS, "--comment=clearway:checkpoint=none")[0] == "no 2 two words"
     calls = TELLS.replace("echo end", "/usr/bin/srun -n1 true; echo end")
     assert said(transparent, "srun", calls)[0] == "no 2 two words"
