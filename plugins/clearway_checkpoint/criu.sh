@@ -28,7 +28,16 @@ root() { # root VERB ...: the helper
 wrapper='
 status=$1 gpu=$2 caught=
 shift 2
-pass_on() { caught=yes; kill -s "$1" "$program" 2>/dev/null; }
+# Slurm sends some signals to all processes, and the program is not to hear one twice: this one does not survive them.
+set_canary() { env $defaults sleep 2147483647 </dev/null >/dev/null 2>&1 & canary=$!; }
+pass_on() {
+    caught=yes
+    sleep 0.2
+    case $(cat "/proc/$canary/stat") in
+        ""|*") Z "*) wait "$canary"; set_canary ;;
+        *) kill -s "$1" "$program" ;;
+    esac
+} 2>/dev/null # of a signal that has ended it shells have words of their own
 go_on() {
     caught=yes
     [ -s "$gpu" ] || return 0
@@ -50,11 +59,12 @@ reads="<&-"
 eval "\"\$@\" $reads &"
 program=$!
 eval "exec $spare<&-"
+set_canary
 for each in TERM INT HUP USR1 USR2; do trap "pass_on $each" $each; done
 trap go_on CONT
 while :; do
     caught=
-    wait "$program" 2>/dev/null # of a signal that has ended it shells have words of their own
+    wait "$program" 2>/dev/null
     code=$?
     [ -n "$caught" ] || break
     kill -0 "$program" 2>/dev/null && continue
@@ -64,6 +74,7 @@ while :; do
     [ $late -eq 127 ] || code=$late
     break
 done
+{ kill -s KILL "$canary"; wait "$canary"; } 2>/dev/null
 echo "$code" >"$status.new" && mv "$status.new" "$status"
 exit "$code"
 '

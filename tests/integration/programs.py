@@ -210,7 +210,14 @@ INTERPRETERS = {
 }
 WAITS = "echo ready >ready; while :; do sleep 0.05; done"
 HEARS = "trap 'echo heard {name}; exit 5' {name}; " + WAITS
+COUNTS = (
+    'n=0; trap ": \\$((n += 1))" {name}; echo ready >ready; until [ $n -gt 0 ]; do sleep 0.05; done; sleep 1.5; echo $n'
+)
 SIGNALS = {
+    **{
+        f"{name} to all: heard once": f"# @signal {name} all\ntrap : {name}; RUN bash -c '{COUNTS.format(name=name)}' 2>/dev/null"
+        for name in ("TERM", "INT", "USR2")
+    },
     **{
         f"{name} to {who}: {what}": f"# @signal {name} {who}\ntrap : {name}; RUN bash -c '{program}' 2>/dev/null; echo $?"
         for name in ("TERM", "INT", "HUP", "USR2")
