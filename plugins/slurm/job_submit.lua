@@ -206,7 +206,7 @@ function clearway.interval(partitions)
    if shortest == nil or shortest == math.huge then
       shortest = INTERVALS_S[""]
    end
-   return shortest and string.format(" --interval %d", shortest) or ""
+   return shortest and string.format(" --interval %d", math.floor(shortest)) or ""
 end
 
 -- The script under the launcher; nil where it is to stay as it is: not a script of a POSIX shell, one that calls
