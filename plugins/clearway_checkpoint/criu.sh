@@ -200,7 +200,7 @@ reason=$reason"
             [ ! -s "$gpu" ] || kill -s CONT "$pid"
         fi
         printf '%s\n' "${answer:-ok=no}"
-        [ $saved = yes ]
+        [ $saved = yes ] && echo ends=yes # Slurm continues what is stopped before it ends it, and CRIU holds nothing back
         ;;
     verify)
         image_of "$1"
@@ -239,6 +239,7 @@ reason=$reason"
         image_of "$1"
         root forget "$folder" "$name"
         ;;
+    go_on) echo ok=yes ;; # the launcher continues it
     end)
         rm -f "$restored" "${CLEARWAY_STATE:-}/criu.said"
         echo ok=yes

@@ -6,9 +6,13 @@
 # last image there), and what proved complete is moved into the generation, with a manifest of sizes last. Checksums are
 # the launcher's: each costs another read of all that was saved.
 #
+# A program that was saved is held where it was saved, by a plugin of DMTCP's (dmtcp_hold.c), until `go_on` or its end: going on
+# it would do again what comes between its image and the requeue, and files that it updates in place would not be those
+# of the image.
+#
 # DMTCP's exit statuses are not believed: a checkpoint request may return before the images are written, and says 0
-# then. A checkpoint counts when there are as many images as processes, none half written, the restart script (which
-# DMTCP writes last) names just these, and the coordinator says that all run again. A restart counts when it says that
+# then. A checkpoint counts when the restart script (which DMTCP writes last) names all images, none is half written, and
+# each process there is has one and is held. A restart counts when it says that
 # all of them run, or has written down that they did: a program may end before anything has seen it run.
 # CLEARWAY_STATE/restarted tells (ok=yes or ok=no), and a restart that hangs is ended with status 99.
 #
@@ -280,8 +284,21 @@ import importlib.util, sys
 sys.exit(importlib.util.find_spec("numpy") is None)' </dev/null >/dev/null 2>&1
 }
 
-probe() {
+find_version() {
     version=$(timeout 10 dmtcp_launch --version 2>/dev/null | sed -n '1s/.*) *//p')
+}
+
+hold_library() { # hold_library FILE: what holds a program; a site may have built it as dmtcp_hold.so, beside this driver
+    [ ! -s "$1" ] || return 0
+    built=${driver%/*}/dmtcp_hold.so
+    [ ! -s "$built" ] || { cp "$built" "$1"; return; }
+    headers=$(dirname "$(dirname "$(readlink -f "$(command -v dmtcp_launch)")")")/include
+    "$(command -v cc || command -v gcc)" -shared -fPIC -O2 -I "$headers" -DDMTCP_PACKAGE_VERSION="\"$version\"" \
+        -o "$1" "${driver%.sh}_hold.c" >/dev/null 2>&1
+}
+
+probe() {
+    find_version
     [ -n "$version" ] || no "dmtcp_launch is not on PATH, or does not say its version"
     for tool in dmtcp_coordinator dmtcp_command dmtcp_restart; do
         command -v $tool >/dev/null || no "$tool is not on PATH"
@@ -310,6 +327,8 @@ probe() {
             no "$what: write export OPENBLAS_NUM_THREADS=1 in it, or call clearway-run in it if it starts none"
         [ -z "$what" ] || echo "warning=$what, as long as OPENBLAS_NUM_THREADS is not 1"
     fi
+    [ ! -d "${CLEARWAY_STATE:-}" ] || hold_library "$CLEARWAY_STATE/dmtcp_hold.so" ||
+        no "dmtcp_hold.c cannot be compiled here, and there is no dmtcp_hold.so in ${driver%/*}"
     stray=$(strays)
     [ -z "$stray" ] || echo "warning=its descriptors ${stray}are closed when it starts: left open they could hang a restart"
     yes "version=$version"
@@ -359,6 +378,7 @@ coordinate() { # coordinate PROGRAM ...: starts this run's coordinator and tells
     [ "$1" != srun ] || wide=yes
     rm -rf "$state/events" # an earlier coordinator that still ends writes nothing into the new one
     ours "$CLEARWAY_STATE" "$state" "$state/tmp" "$state/events" "$work"
+    find "$work" -name hold -exec rm -f {} + # of a run that ended while it was held
     rm -f "$state/port" "$state/coordinator" "$state/saving" "$state/restoring" "$state/words"
     if [ $wide = no ]; then
         quiet_coordinator --exit-on-last ${record:+"$record"}
@@ -388,9 +408,20 @@ clean_exec() { # exec without them: they can hang a restart
     exec bash -p -c 'for fd in $1; do eval "exec $fd>&-"; done; shift; exec "$@"' bash "$stray" "$@"
 }
 
+take_library() { # takes the library to where each run of the job finds it; sets library, which is empty where it cannot be
+    library=$work/dmtcp_hold.so
+    # The dynamic loader's lists of libraries have blanks and colons between them.
+    case $library in *[[:space:]:]*) library=$CLEARWAY_STATE/dmtcp_hold.so ;; esac
+    case $library in *[[:space:]:]*) library='' ;; esac
+    [ -s "$CLEARWAY_STATE/dmtcp_hold.so" ] || { find_version; hold_library "$CLEARWAY_STATE/dmtcp_hold.so"; } || library=''
+    [ -z "$library" ] || [ "$library" -ef "$CLEARWAY_STATE/dmtcp_hold.so" ] ||
+        { cp "$CLEARWAY_STATE/dmtcp_hold.so" "$library.$$" && mv "$library.$$" "$library"; } || library=''
+}
+
 launch() { # launch FOLDER PROGRAM ...: becomes the program, which will save itself into the folder
     images=$1
     shift
+    take_library
     ours "$CLEARWAY_STATE" "$state" "$state/tmp" "$images"
     if [ -f "/proc/$$/fd/0" ]; then
         # What a program has as its descriptor 0 when DMTCP begins is not restored: it would read the file from its beginning
@@ -402,13 +433,15 @@ launch() { # launch FOLDER PROGRAM ...: becomes the program, which will save its
             sh "$(readlink "/proc/$$/fd/0")" "$(sed -n 's/^pos:[[:space:]]*//p' /proc/$$/fdinfo/0)" "$@"
     fi
     export JALIB_STDERR_PATH="$state/words" # not backtraces in colours among the job's errors
-    clean_exec dmtcp_launch -q -q -j --no-gzip --ckptdir "$images" --tmpdir "$state/tmp" --ckpt-signal "$signal" "$@"
+    clean_exec dmtcp_launch -q -q -j --no-gzip --ckptdir "$images" --tmpdir "$state/tmp" --ckpt-signal "$signal" \
+        ${library:+--with-plugin "$library"} "$@"
 }
 
 revive() { # revive FROM FOLDER: becomes what was saved in FROM, to save itself into the folder from now on
     set -- "$2" "$1"/ckpt_*.dmtcp
     images=$1
     shift
+    take_library # programs that it starts load it
     ours "$CLEARWAY_STATE" "$state" "$state/tmp" "$images"
     export JALIB_STDERR_PATH="$state/words"
     clean_exec dmtcp_restart -q -q -j --ckptdir "$images" --tmpdir "$state/tmp" "$@"
@@ -458,7 +491,7 @@ images_in() {
 }
 
 needed_kib() { # what an image of each process will take; those on other nodes count like the mean of those here
-    ask -l | sed -n 's/^[0-9][0-9]*, .*\[[0-9]*:\([0-9]*\)\]@.*/\1/p' | while read -r pid; do
+    listed | real_pids | while read -r pid; do
         awk -v pid="$pid" '/^(RssAnon|RssShmem|VmSwap):/ { sum += $2 } END { if (NR) print sum }' \
             "/proc/$pid/status" 2>/dev/null || echo elsewhere
     done | awk -v extra=$image_overhead_kib '
@@ -467,31 +500,61 @@ needed_kib() { # what an image of each process will take; those on other nodes c
         END { if (here) sum += others * sum / here; printf "%.0f\n", sum + (here + others) * extra }'
 }
 
-await_images() { # until the checkpoint of so many processes is complete; sets reason when it will not be
-    until=$(($(now) + limit_s))
-    silent=0
-    while [ "$(now)" -lt $until ]; do
-        after=$(peers)
-        if [ -n "$after" ] && [ -s "$work/dmtcp_restart_script.sh" ] && [ -z "$(half_written)" ]; then
-            saved=$(images_in "$work" | wc -l)
-            named=$(grep -o 'ckpt_[^ "]*\.dmtcp' "$work/dmtcp_restart_script.sh" | sort -u | wc -l)
-            [ "$saved" -ge "$count" ] || {
-                reason="DMTCP saved only $saved of its $count processes; if it happens again, let the program save itself"
-                return 1
-            }
-            [ "$saved" -ne "$named" ] || return 0
-        fi
+listed() { # the coordinator's list of processes, a line each
+    ask -l | grep '^[0-9][0-9]*, '
+}
+
+real_pids() { # of such lines
+    sed -n 's/^[0-9][0-9]*, .*\[[0-9]*:\([0-9]*\)\]@.*/\1/p'
+}
+
+whole_set() { # sets saved: the images, where there are just those that the restart script names, and none is half written
+    saved=$(images_in "$work" | wc -l)
+    [ "$saved" -gt 0 ] && [ -z "$(half_written)" ] &&
+        [ "$saved" -eq "$(grep -o 'ckpt_[^ "]*\.dmtcp' "$work/dmtcp_restart_script.sh" 2>/dev/null | sort -u | wc -l)" ]
+}
+
+await_images() { # until the checkpoint is complete; sets reason when it will not be
+    silent=0 idle=0
+    while [ "$(now)" -lt "$until" ]; do
+        ! whole_set || return 0
         # While it saves the coordinator answers, with RUNNING=no.
-        case $(ask -s) in
+        case $(ask -s | tr -d '\n') in
             *NUM_PEERS=0*) reason="the program has ended"; return 1 ;;
-            *NUM_PEERS=*) silent=0 ;;
+            *NUM_PEERS=*RUNNING=yes*)
+                silent=0
+                [ -n "$(find "$work" -name 'ckpt_*.dmtcp*' | head -n 1)" ] || idle=$((idle + 1)) ;;
+            *NUM_PEERS=*) silent=0 idle=0 ;;
             *) silent=$((silent + 1)) ;;
         esac
         [ $silent -lt 3 ] || { reason="DMTCP's coordinator is gone: this run cannot be saved any more"; return 1; }
+        [ $idle -lt 100 ] || { reason="DMTCP has not begun to save it"; return 1; }
         pause
     done
     reason="not complete within $limit_s s: is the file system slow (CLEARWAY_DMTCP_LIMIT_S allows more)?"
     return 1
+}
+
+unsound() { # unsound PID: why what is complete is not the whole program, as it stands; silent when it is
+    list=$(listed)
+    count=$(printf '%s\n' "$list" | grep -c .)
+    ! printf '%s\n' "$list" | grep -q 'RUNNING' || { echo "not all of its processes could be held"; return; }
+    [ "$count" -eq "$saved" ] ||
+        { echo "DMTCP saved only $saved of its $count processes; if it happens again, let the program save itself"; return; }
+    [ -z "$tasks" ] && [ "$1" -gt 1 ] || return # they may be on other nodes; 1 is the node's
+    known=" $(printf '%s\n' "$list" | real_pids | tr '\n' ' ') "
+    for each in $(everything "$1" "$list"); do
+        { read -r stat <"/proc/$each/stat"; } 2>/dev/null || continue
+        case ${stat##*) }:$known in
+            [ZX]*) echo "process $each has ended, and its parent has not asked how, which DMTCP would lose"; return ;;
+            *" $each "*) ;;
+            *) echo "it runs $(cat "/proc/$each/comm") (process $each), which DMTCP is not loaded into"; return ;;
+        esac
+    done
+}
+
+everything() { # everything PID LIST: the program's processes, as the kernel has them
+    for each in "$1" $(printf '%s\n' "$2" | real_pids); do below "$each"; done | sort -u
 }
 
 below() { # a process and all that descend from it
@@ -500,13 +563,10 @@ below() { # a process and all that descend from it
 }
 
 joined() { # joined PID: what joins the program to something that is not saved with it; silent when nothing is known
-    listed=$(ask -l)
-    [ "$(cat "/proc/$1/comm" 2>/dev/null)" = srun ] && tasks=yes || tasks='' # start's own, above what is saved
-    if printf '%s\n' "$listed" | grep -q '^[0-9]*, srun\['; then echo "srun runs in it, and $no_srun"; return; fi
+    list=$(listed)
+    if printf '%s\n' "$list" | grep -q '^[0-9]*, srun\['; then echo "srun runs in it, and $no_srun"; return; fi
     [ -z "$tasks" ] && [ "$1" -gt 1 ] || return # 1 is the node's
-    pids=$(for each in "$1" $(printf '%s\n' "$listed" | sed -n 's/^[0-9][0-9]*, .*\[[0-9]*:\([0-9]*\)\]@.*/\1/p'); do
-        below "$each"
-    done | sort -u)
+    pids=$(everything "$1" "$list")
     for each in $pids; do
         case $(cat "/proc/$each/comm" 2>/dev/null):$(readlink "/proc/$each/exe" 2>/dev/null) in
             srun:*|*/srun) echo "srun runs in it, and $no_srun"; return ;;
@@ -544,35 +604,71 @@ durable() { # every file and folder below is on the disk, not in memory
     find "$1" -exec sync {} + 2>/dev/null || sync
 }
 
-checkpoint() {
+hold() { # from its next image on
+    find "$work/images" -type d ! -name 'ckpt_*' ! -path '*/ckpt_*_files*' -exec touch {}/hold \;
+}
+
+go_on() {
+    enter_state
+    find "$work/images" -name hold -exec rm -f {} +
+    yes
+}
+
+checkpoint() { # checkpoint GENERATION PID: it is held then
     enter_state
     generation=$1
+    [ "$(cat "/proc/$2/comm" 2>/dev/null)" = srun ] && tasks=yes || tasks='' # start's own, above what is saved
     count=$(peers)
     [ -n "$count" ] || no "DMTCP's coordinator does not answer, or not all processes run: it can be saved at a later request"
     [ "$count" -gt 0 ] || no "the program has ended"
     reason=$(joined "$2")
     [ -z "$reason" ] || no "$reason"
-    # What an earlier attempt left: with it away, whatever is there afterwards is newer than this request.
-    find "$work" \( -name 'ckpt_*' -o -name 'dmtcp_restart_script*' \) -prune -exec rm -rf {} +
     # DMTCP does not survive a full disk, nor does the program.
+    find "$work" \( -name 'ckpt_*' -o -name 'dmtcp_restart_script*' \) -prune -exec rm -rf {} +
     wanted=$(($(needed_kib) * 6 / 5))
     free=$(df -Pk "$work" | awk 'NR == 2 { print $4 }')
     [ "${free:-0}" -ge $wanted ] ||
         no "$((wanted / 1024)) MiB are wanted for images in $work, only $((${free:-0} / 1024)) MiB are free"
-    : >"$state/saving" # stays when the program does not come out of it whole
-    ask_s=$limit_s ask -bc >/dev/null # whatever it answers
-    if ! await_images; then
-        [ "$(peers)" != "$count" ] || rm "$state/saving"
+    until=$(($(now) + limit_s))
+    tries=0
+    while :; do
+        # What an earlier attempt left: with it away, whatever is there afterwards is newer than this request.
+        find "$work" \( -name 'ckpt_*' -o -name 'dmtcp_restart_script*' \) -prune -exec rm -rf {} +
+        hold
+        : >"$state/saving" # stays when the program does not come out of it whole
+        ask_s=$limit_s ask -bc >/dev/null # whatever it answers
+        await_images || break
+        reason=$(unsound "$2")
+        rm -f "$state/saving"
+        [ -n "$reason" ] || break
+        tries=$((tries + 1))
+        [ $tries -lt 5 ] || break
+        (go_on) >/dev/null # a program that starts others may be met at a better moment
+        runs=$(now)
+        until [ -n "$(peers)" ] || [ $(($(now) - runs)) -ge 10 ]; do pause; done
+    done
+    if [ -n "$reason" ]; then
+        (go_on) >/dev/null
+        runs=$(now)
+        until [ -n "$(peers)" ] || [ $(($(now) - runs)) -ge 5 ]; do pause; done
+        [ -z "$(peers)" ] || rm -f "$state/saving"
         said=$(words)
         no "$reason${said:+; DMTCP said: $said}"
     fi
     rm -f "$state/saving" "$state"/events/*.json # each checkpoint adds a record
-    mv "$work"/images/* "$work"/dmtcp_restart_script* "$generation"/ || no "cannot move the images to $generation"
+    (cd "$work/images" && find . -name 'ckpt_*' -prune -print) | move_to "$generation" &&
+        mv "$work"/dmtcp_restart_script* "$generation"/ || no "cannot move the images to $generation"
     durable "$generation"
     sizes "$generation" >"$work/manifest" && sync "$work/manifest" && mv "$work/manifest" "$generation/manifest.dmtcp" ||
         no "cannot write the manifest in $generation"
     durable "$generation"
-    yes "size_mib=$(du -sm "$generation" | cut -f 1)"
+    yes held=yes "size_mib=$(du -sm "$generation" | cut -f 1)"
+}
+
+move_to() { # move_to GENERATION: the images named on standard input, with their folders; what holds the program stays
+    while IFS= read -r each; do
+        mkdir -p "$1/${each%/*}" && mv "$work/images/$each" "$1/$each" || return 1
+    done
 }
 
 sizes() { # size and name of every file, in the folder's own terms; manifests (the launcher adds one) aside
@@ -707,6 +803,6 @@ end() {
 
 driver=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 case ${1:-} in
-    probe|start|checkpoint|verify|restart|broken|end|task|task_again|watch) verb=$1 && shift && "$verb" "$@" ;;
+    probe|start|checkpoint|go_on|verify|restart|broken|end|task|task_again|watch) verb=$1 && shift && "$verb" "$@" ;;
     *) die "unknown verb '${1:-}'" ;;
 esac

@@ -1,6 +1,8 @@
 """The Python half that checkpointers share: it runs a driver with a time limit and reads what it answers."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -77,6 +79,7 @@ class Driver:
         return ("sh", str(self.driver), "start", "--", *program)
 
     def checkpoint(self, generation: Path, pid: int) -> Saved:
+        """Saves the program, which then stands still until ``go_on``, or goes on; see the driver's verb."""
         began = time.monotonic()
         answer = self._ask(self._checkpoint_limit_s, "checkpoint", str(generation), str(pid))
         size = answer.get("size_mib", "")
@@ -86,6 +89,12 @@ class Driver:
             size_mib=int(size) if size.isdecimal() else 0,
             took_s=time.monotonic() - began,
         )
+
+    def go_on(self, pid: int) -> None:
+        """Lets a program go on that stands still since it was saved; ``pid`` leads its process group."""
+        self._ask(self._probe_limit_s, "go_on")
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGCONT)
 
     def verify(self, generation: Path) -> Verified:
         answer = self._ask(self._verify_limit_s, "verify", str(generation))

@@ -89,7 +89,7 @@ class CheckpointerConformance:
             assert saved.ok, saved.reason
             assert saved.took_s > 0
             at = able.counted[-1]
-            os.killpg(first.pid, signal.SIGCONT)  # it may stand still
+            able.checkpointer.go_on(first.pid)
             poll(lambda: able.counted[-1] > at + 2, "the program to go on after its checkpoint")
         finally:
             (able.folder / "stop").touch()
@@ -125,7 +125,7 @@ class CheckpointerConformance:
             assert saved.ok, saved.reason
         finally:
             (able.folder / "stop").touch()
-            os.killpg(program.pid, signal.SIGCONT)
+            able.checkpointer.go_on(program.pid)
             program.wait(timeout=LIMIT_S)
         own = Path(able.environment["CLEARWAY_APPLICATION_FILE"])
         files = [own] if own.exists() else [path for path in generation.rglob("*") if path.is_file()]

@@ -18,6 +18,7 @@ while [ $# -gt 0 ]; do
         --write-kv-data) record=yes ;;
         -q) [ "$name" != dmtcp_command ] || break ;;
         --no-gzip|-j) ;;
+        --with-plugin) shift ;;
         *) break ;;
     esac
     shift
@@ -37,14 +38,31 @@ join() { # join PROGRAM: becomes a process that can be saved
     exec "$@"
 }
 
-save() {
+below() {
+    for kid in $(cat "/proc/$1/task/"*/children 2>/dev/null); do echo "$kid"; below "$kid"; done
+}
+
+save() { # every process stands still, and has its image; as long as there is a file hold, they stay so
     sleep 0.3
-    named=''
+    named='' all=''
     for file in $(peers); do
         { read -r into; read -r program; } <"$file"
-        echo "$program" >"$into/ckpt_${file##*-}.dmtcp"
-        named="$named ckpt_${file##*-}.dmtcp"
+        kill -s STOP "${file##*-}"
+        until grep -q ') T ' "/proc/${file##*-}/stat"; do sleep 0.05; done
+        all="$all ${file##*-} $(below "${file##*-}")"
+        for pid in ${file##*-} $(below "${file##*-}"); do
+            kill -s STOP "$pid"
+            [ "$pid" = "${file##*-}" ] && image=ckpt_$pid.dmtcp || image=ckpt_z$pid.dmtcp # a restart takes the first one
+            echo "$program" >"$into/$image"
+            named="$named $image"
+        done
     done
+    echo $all >"$fake/held"
+    (
+        while [ -e "$into/hold" ]; do sleep 0.05; done
+        rm -f "$fake/held"
+        kill -s CONT $all
+    ) >/dev/null 2>&1 &
     { read -r scripts; } <"$fake/scripts"
     echo "$named" >"$scripts/dmtcp_restart_script.sh"
 }
@@ -70,6 +88,9 @@ case $name in
         rm -f "$port_file" ;;
     dmtcp_command)
         case $1 in
+            -l) state=RUNNING list=$(peers | sed 's/.*-//')
+                [ ! -e "$fake/held" ] || { state=CHECKPOINTED; list=$(cat "$fake/held"); }
+                for pid in $list; do echo "1, program[1:$pid]@host, 1-$pid, WorkerState::$state, "; done ;;
             -s) printf '  NUM_PEERS=%s\n  RUNNING=yes\n' "$(peers | wc -l)" ;;
             -q) touch "$fake/quit" ;;
             -bc) if [ "$VERSION" = 4.2.0 ]; then save & else save; fi ;;

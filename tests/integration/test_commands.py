@@ -32,6 +32,7 @@ def site(tmp_path: Path) -> Path:
     stand_ins = dict.fromkeys(TOOLS, "echo 'dmtcp_launch (DMTCP) 4.2.0'")
     stand_ins |= {
         "python3": '[ "${NUMPY:-yes}" = yes ]',
+        "cc": 'while [ "$1" != -o ]; do shift; done; echo library >"$2"',
         "nproc": 'echo "${PROCESSORS:-2}"',
         "ldd": 'case $1 in *linked) echo "libopenblas.so.0 => /usr/lib/x";; *mpi) echo "\tlibmpi.so.40 => /x";; esac',
         "launch": "exec srun hostname",  # on PATH, as a site's wrapper is

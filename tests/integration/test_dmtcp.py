@@ -123,8 +123,13 @@ def test_saved_killed_restarted_ends_like_an_undisturbed_run(real: Run, tmp_path
     assert saved.ok, saved.reason
     assert saved.size_mib >= 2 * 20
     assert real.driver.verify(generation).ok
-    before = len(real.steps())
-    poll(lambda: len(real.steps()) > before, what="the program to go on after its checkpoint")
+    # Nothing of it runs on, whoever continues it, until it is let go.
+    before = real.log.read_bytes()
+    os.killpg(process.pid, signal.SIGCONT)
+    time.sleep(1.0)  # several steps
+    assert real.log.read_bytes() == before
+    real.driver.go_on(process.pid)
+    poll(lambda: real.log.read_bytes() != before, what="the program to go on after its checkpoint")
     end_group(process)
     real.driver.end()
     assert not (tmp_path / "run" / "state" / "dmtcp").exists()
@@ -134,6 +139,7 @@ def test_saved_killed_restarted_ends_like_an_undisturbed_run(real: Run, tmp_path
     assert real.told() == "ok=yes\n"
     second = real.driver.checkpoint(real.generation(2), again.pid)
     assert second.ok, second.reason
+    real.driver.go_on(again.pid)
     assert again.wait(240) == 7
     assert real.steps() == list(range(60))
     assert real.result.read_bytes() == undisturbed.result.read_bytes()

@@ -13,11 +13,13 @@ STAND_IN = """\
 #!/bin/sh
 state=$CLEARWAY_STATE work=$CLEARWAY_DIR/dmtcp
 image() {{ mkdir -p "$work/images"; echo image >"$work/images/ckpt_$1.dmtcp$2"; }}
-script() {{ printf 'ckpt_a.dmtcp ckpt_b.dmtcp\\n' >"$work/dmtcp_restart_script.sh"; }}
+script() {{ printf '%s\\n' "${{*:-ckpt_a.dmtcp ckpt_b.dmtcp}}" >"$work/dmtcp_restart_script.sh"; }}
 word=; for each in "$@"; do word=$each; done
 case $word in
     -s) echo "  NUM_PEERS=$(cat "$state/peers" 2>/dev/null || echo 2)"; echo "  RUNNING=yes"
         [ ! -e "$state/gone" ] || exit 2 ;;
+    -l) s=$(cat "$state/state" 2>/dev/null || echo CHECKPOINTED)
+        for p in a b; do echo "1, $p[1:0]@h, 1-$p, $s, "; done ;;
     -bc) {fault} ;;
 esac
 exit 0
@@ -60,8 +62,10 @@ def test_request_that_returns_early_is_waited_for(faulty: Callable[..., Run]) ->
     ("fault", "reason"),
     [
         ("exit 0", "not complete within 3 s"),  # success claimed, nothing done
-        ("image a; script", "DMTCP saved only 1 of its 2 processes"),
-        (WORDS + "image a; script", "let the program save itself; DMTCP said: no memory"),
+        ("image a; script", "not complete within"),
+        ("image a; script ckpt_a.dmtcp", "DMTCP saved only 1 of its 2 processes"),
+        ('echo RUNNING >"$state/state"; image a; image b; script', "not all of its processes could be held"),
+        (WORDS + "image a; script ckpt_a.dmtcp", "let the program save itself; DMTCP said: no memory"),
         ("image a; image b .temp; script", "not complete within"),  # killed in mid-write
         ("image a; image b", "not complete within"),  # no restart script: DMTCP had not finished
         ('rm "$state/dmtcp/port"', "coordinator is gone"),

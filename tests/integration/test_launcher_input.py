@@ -15,10 +15,10 @@ import pytest
 from clearway.model.claims import SaveState
 from tests.integration.bench import LAUNCHER, Bench, poll
 from tests.integration.programs import INPUT, LINES
+from tests.integration.stand_in import install_dmtcp
 from tests.integration.test_launcher_generations import FAKE
 from tests.real_dmtcp import dmtcp_folder
 
-STAND_IN = Path(__file__).with_name("fake_dmtcp.sh")
 DRIVERS = Path(__file__).parents[2] / "plugins" / "clearway_checkpoint"
 OPTIONS = {
     "application": ("--checkpoint-file", "ck"),
@@ -50,9 +50,7 @@ def tool(bench: Bench, name: str, script: str) -> None:
 
 
 def stand_ins(bench: Bench) -> None:
-    for name in ("launch", "coordinator", "command", "restart"):
-        shutil.copy(STAND_IN, bench.folder / f"dmtcp_{name}")
-        (bench.folder / f"dmtcp_{name}").chmod(0o755)
+    install_dmtcp(bench.folder)
 
 
 def batch(bench: Bench, script: str, run: str) -> tuple[int, str, str]:

@@ -22,10 +22,10 @@ import pytest
 
 from tests.integration.bench import LAUNCHER, SHELLS, Bench, poll
 from tests.integration.programs import LINES, PROGRAMS
+from tests.integration.stand_in import install_dmtcp
 from tests.integration.test_launcher_generations import FAKE
 from tests.oracle.sampled import share
 
-STAND_IN = Path(__file__).with_name("fake_dmtcp.sh")
 DRIVERS = Path(__file__).parents[2] / "plugins" / "clearway_checkpoint"
 OPTIONS = {
     "application": ("--checkpoint-file", "ck"),
@@ -74,10 +74,9 @@ def _tools(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(FAKE, drivers / "fake.sh")
     for name in ("application", "dmtcp", "criu"):
         shutil.copy(DRIVERS / f"{name}.sh", drivers)
-    for name in ("launch", "coordinator", "command", "restart"):
-        # As DMTCP itself, and other than dash, it drops nothing from the environment.
-        (bench.folder / f"dmtcp_{name}").write_text(STAND_IN.read_text().replace("#!/bin/sh", "#!/bin/bash -p", 1))
-        (bench.folder / f"dmtcp_{name}").chmod(0o755)
+    install_dmtcp(
+        bench.folder, "/bin/bash -p"
+    )  # as DMTCP itself, and other than dash, it drops nothing from the environment
     tool(bench, "clearway-criu", "case $1 in probe) echo ok=yes; echo version=4.2 ;; esac")
     tool(bench, "srun", SRUN)
     for name, value in {

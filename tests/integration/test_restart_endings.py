@@ -7,15 +7,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from clearway.model.claims import Restart, SaveState
 from tests.integration.bench import LAUNCHER, Bench, poll
+from tests.integration.stand_in import install_dmtcp
 from tests.integration.test_launcher_generations import Run
 
-FAKE = Path(__file__).with_name("fake_dmtcp.sh")
 COUNTS = """
     echo start >> "$FOLDER/starts"
     while [ ! -e "$FOLDER/stop" ]; do sleep 0.05; done
@@ -28,9 +27,7 @@ class Job:
 
     def __init__(self, bench: Bench, version: str) -> None:
         self.bench, self.folder = bench, bench.folder
-        for tool in ("launch", "coordinator", "command", "restart"):
-            (self.folder / f"dmtcp_{tool}").write_text(FAKE.read_text())
-            (self.folder / f"dmtcp_{tool}").chmod(0o755)
+        install_dmtcp(self.folder)
         os.environ["VERSION"] = version
         self.run()
 
