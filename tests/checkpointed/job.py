@@ -18,7 +18,8 @@ POLL_S = 0.05
 KILL_WAIT_S = 2.0  # Slurm's KillWait is longer, but no program here needs it
 # All that the job starts stays below the step, also what has made itself a daemon: Slurm's cgroup holds such, too.
 REAPER = (
-    "import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0 or sys.exit(70); "
+    "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0 or sys.exit(70); "
+    "[signal.signal(each, signal.SIG_DFL) for each in (signal.SIGPIPE, signal.SIGXFSZ)]; "  # Python ignores them
     "os.execv(sys.argv[1], sys.argv[2:])"
 )
 SQUEUE = """\
