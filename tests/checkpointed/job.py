@@ -34,7 +34,9 @@ esac
 SCONTROL = """\
 #!/bin/sh
 for word; do
-    case $word in Comment=*) printf '%s\\n' "${word#Comment=}" >@HERE@/comment.new; mv @HERE@/comment.new @HERE@/comment ;; esac
+    case $word in
+        Comment=*) printf '%s\\n' "${word#Comment=}" >@HERE@/comment.new; mv @HERE@/comment.new @HERE@/comment ;;
+    esac
 done
 """
 SRUN = """\

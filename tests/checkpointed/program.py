@@ -67,5 +67,5 @@ def c(name: str, shows: str, text: str, *, flags: str = "", needs: tuple[str, ..
 def script(
     name: str, shows: str, text: str, *, by: str = "bash", packages: tuple[str, ...] = (), build: str = "", **env: str
 ) -> Program:
-    needed = (by.split()[0],)
+    needed = (by.split(maxsplit=1)[0],)
     return Program(name, shows, f"{by} program", {"program": text}, build, needed, packages=packages, env=env)

@@ -70,10 +70,7 @@ with open("result", "w") as file: print(int(a.sum()), int((m @ m).sum()), file=f
         "numpy and a program, one thread",
         "numpy starts a program at each step, with OPENBLAS_NUM_THREADS=1",
         "bash program",
-        {
-            "program": "export OPENBLAS_NUM_THREADS=1\nexec /usr/bin/python3 program.py\n",
-            "program.py": NUMPY_STARTS,
-        },
+        {"program": "export OPENBLAS_NUM_THREADS=1\nexec /usr/bin/python3 program.py\n", "program.py": NUMPY_STARTS},
         packages=("python3-numpy", "libopenblas0-pthread"),
     ),
     Program(

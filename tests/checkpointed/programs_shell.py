@@ -51,7 +51,8 @@ echo $n >result
         "zsh",
         "A shell with arrays of its own",
         "typeset -a all; for i in {1..32}; do all+=($((i * i))); echo $i >>steps; sleep 0.25; done; print -r -- $all >result",
-        by="zsh", packages=("zsh",),
+        by="zsh",
+        packages=("zsh",),
     ),
     script(
         "tcsh",
@@ -67,13 +68,15 @@ while ($i < 32)
 end
 echo $n > result
 """,
-        by="tcsh -f", packages=("tcsh",),
+        by="tcsh -f",
+        packages=("tcsh",),
     ),
     script(
         "busybox",
         "A shell whose commands are in one file",
         "n=0; for i in $(seq 32); do n=$((n * 7 % 1013 + i)); echo $i >>steps; sleep 0.25; done; echo $n | md5sum >result",
-        by="busybox sh", packages=("busybox-static",),
+        by="busybox sh",
+        packages=("busybox-static",),
     ),
     script(
         "many short programs",

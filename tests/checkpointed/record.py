@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -57,4 +56,4 @@ class Record:
         held["programs"] = {name: held["programs"][name] for name in order if name in held["programs"]}
         new = self.path.with_suffix(".new")
         new.write_text(json.dumps(held, indent=1) + "\n")
-        os.replace(new, self.path)
+        new.replace(self.path)

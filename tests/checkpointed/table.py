@@ -1,9 +1,9 @@
 """Tries everyday programs with each checkpointer, and keeps a record from which a page is made.
 
-    PATH=/opt/dmtcp/bin:$PATH python -m tests.checkpointed.table --dmtcp /opt/dmtcp/bin --criu /usr/sbin/criu --page
+    python -m tests.checkpointed.table --dmtcp /opt/dmtcp/bin --criu /usr/sbin/criu --page
 
-Each program runs once undisturbed. Then it runs as a batch job's program, is saved twice, and is ended after each save as
-Slurm ends a job that it requeues. What it leaves is compared. Root, as a restore by CRIU needs it.
+Each program runs once undisturbed. Then it runs as a batch job's program, is saved twice, and is ended after each save
+as Slurm ends a job that it requeues. What it leaves is compared. It needs root, as CRIU does.
 """
 
 from __future__ import annotations

@@ -191,9 +191,7 @@ def _saved(job: Job, outcome: Outcome, end: float) -> bool:
         pairs = job.pairs()
         return pairs.get("state") == "saved" and int(pairs.get("asked", "0")) >= since
 
-    awaited(
-        lambda: says_saved() or _refusals(job) > refusals or job.ended(), min(ANSWER_S, end - time.monotonic())
-    )
+    awaited(lambda: says_saved() or _refusals(job) > refusals or job.ended(), min(ANSWER_S, end - time.monotonic()))
     if not says_saved():
         return False
     outcome.saves += 1
