@@ -56,6 +56,10 @@ longest time until the program was saved, the longest time until its next step i
 
 {reasons}
 {bad}
+## What `--try` had said
+
+{trials}
+
 ## Make it again
 
 As root, with the programs that the [table of programs](../../tests/checkpointed/programs.py) needs:
@@ -144,6 +148,22 @@ def bad(record: dict[str, Any]) -> str:
     return "\n".join([*head, *lines, ""])
 
 
+def trials(record: dict[str, Any]) -> str:
+    """Where its word is another than what came of the job."""
+    lines, asked = [], 0
+    for name, row in record["programs"].items():
+        for way, outcome in row["ways"].items():
+            asked += 1
+            if (outcome["trial"] == "can be saved") != (outcome["kind"] == "saved"):
+                said = reason({"line": outcome["trial"]})
+                lines.append(f"| {name} | {way} | {said} | {kind_of(outcome)} |")
+    told = f"Each program was tried with `clearway-run --try 2` as well: {asked} times."
+    if not lines:
+        return f"{told} What it said is what came of the job each time."
+    head = ["| program | with | `--try` said | in the job |", "|---|---|---|---|"]
+    return "\n".join([f"{told} {len(lines)} times the job fared otherwise:", "", *head, *lines])
+
+
 def render(record: dict[str, Any]) -> str:
     ways = list(record["versions"])
     used = {kind_of(outcome) for row in record["programs"].values() for outcome in row["ways"].values()}
@@ -158,5 +178,6 @@ def render(record: dict[str, Any]) -> str:
         counts=counts(record, ways),
         reasons=reasons(record),
         bad=bad(record),
+        trials=trials(record),
     )
     return re.sub(r"\n{3,}", "\n\n", text)

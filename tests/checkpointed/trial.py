@@ -136,7 +136,7 @@ def _try(program: Program, way: Way, folder: Path, launcher: Path) -> str:
             return "hung"
         if job.status() == 0:
             return "can be saved"
-        return next(iter(reversed(job.said())), job.text("err")[-200:])
+        return _anywhere(next(iter(reversed(job.said())), job.text("err")[-200:]), job)
     finally:
         job.end()
 
@@ -146,11 +146,9 @@ def _live(program: Program, way: Way, base: Undisturbed, job: Job, outcome: Outc
     line = command(program, way, job.launcher)
     while True:
         before = len(job.steps())
-        began = time.monotonic()
         job.start(line, **program.env)
         if job.run:
-            awaited(lambda seen=before: len(job.steps()) > seen or job.ended(), min(30, end - time.monotonic()))  # type: ignore[misc]
-            outcome.restart_s.append(round(time.monotonic() - began, 1))
+            outcome.restart_s += _went_on(program, base, job, before, end)
         share = (job.run + 1) / (SAVES + 1)
         if job.run >= SAVES or not _reached(program, base, job, share, end) or _plain(job):
             break
@@ -165,13 +163,27 @@ def _live(program: Program, way: Way, base: Undisturbed, job: Job, outcome: Outc
         outcome.differs.append(f"status {status} instead of {base.status}")
 
 
+def _went_on(program: Program, base: Undisturbed, job: Job, before: int, end: float) -> list[float]:
+    """How long it took to the next step; nothing where there was none, or where a step says nothing."""
+    if _by_time(program, base):
+        return []
+    began = time.monotonic()
+    if not awaited(lambda: len(job.steps()) > before or job.ended(), min(30, end - began)):
+        return []
+    return [round(time.monotonic() - began, 1)]
+
+
+def _by_time(program: Program, base: Undisturbed) -> bool:
+    return len(base.steps) < FEW or program.by_time
+
+
 def _plain(job: Job) -> bool:
     return any(line.startswith(PLAIN) for line in job.said())
 
 
 def _reached(program: Program, base: Undisturbed, job: Job, share: float, end: float) -> bool:
     """Waits until the program is as far as this; false where it has ended before."""
-    if len(base.steps) < FEW or program.by_time:
+    if _by_time(program, base):
         until = time.monotonic() + base.seconds / (SAVES + 1)
         awaited(lambda: job.ended() or time.monotonic() > until, min(30, end - time.monotonic()))
     else:
@@ -200,6 +212,11 @@ def _saved(job: Job, outcome: Outcome, end: float) -> bool:
     return True
 
 
+def _anywhere(text: str, job: Job) -> str:
+    """Without the folder, which is another each time."""
+    return text.replace(str(job.folder), ".").replace(str(job.folder)[1:], ".")
+
+
 def _refusals(job: Job) -> int:
     return sum(line.startswith(REFUSED) for line in job.said())
 
@@ -208,7 +225,7 @@ def _judge(base: Undisturbed, job: Job, outcome: Outcome) -> None:
     said = job.said()
     told = [line for line in said if line.startswith((PLAIN, REFUSED, "cannot restart", "no checkpoint to"))
             or ANEW in line or " ended the program: " in line]  # fmt: skip
-    outcome.line = " / ".join(line.replace(str(job.folder), ".") for line in told)
+    outcome.line = " / ".join(_anywhere(line, job) for line in told)
     steps, should = Counter(job.steps()), Counter(base.steps)
     outcome.repeated, outcome.missing = (steps - should).total(), (should - steps).total()
     if job.text("work/result") != base.result:
@@ -231,4 +248,4 @@ def _judge(base: Undisturbed, job: Job, outcome: Outcome) -> None:
     else:
         outcome.kind = "ended before"
     if outcome.kind in {"hung", "lost", "wrong", "ended before"}:
-        outcome.errors = job.text("err").replace(str(job.folder), ".")[-1500:]
+        outcome.errors = _anywhere(job.text("err"), job)[-1500:]
