@@ -110,7 +110,7 @@ def undisturbed(program: Program, folder: Path, launcher: Path) -> Undisturbed:
 def command(program: Program, way: Way, launcher: Path, *more: str) -> str:
     words = [str(launcher / "clearway-run"), *more, "--checkpointer", way.checkpointer]
     if program.site_wide:
-        return f"exec {' '.join(words)} --script program -- "
+        return f"exec {' '.join(words)} --script $PWD/program --"
     return f"exec {' '.join(words)} -- {program.command}"
 
 
@@ -213,8 +213,10 @@ def _saved(job: Job, outcome: Outcome, end: float) -> bool:
 
 
 def _anywhere(text: str, job: Job) -> str:
-    """Without the folder, which is another each time."""
-    return text.replace(str(job.folder), ".").replace(str(job.folder)[1:], ".")
+    """Without folders, which are others each time."""
+    for folder in (str(job.folder), str(job.launcher)):
+        text = text.replace(folder, ".").replace(folder[1:], ".")  # CRIU leaves the first stroke out
+    return text
 
 
 def _refusals(job: Job) -> int:
