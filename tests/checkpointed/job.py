@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import shutil
@@ -166,6 +167,12 @@ class Job:
             self.step.kill()
             self.step.wait()
         shutil.rmtree(self.folder / f"tmp-{self.run}", ignore_errors=True)
+        # Another node has none of these either. Programs name them by their folder.
+        name = self.work.stat().st_ino & 0x7FFFFFFF
+        Path(f"/dev/shm/clearway-table-{name}").unlink(missing_ok=True)
+        ctypes.CDLL(None).mq_unlink(f"/clearway-table-{name}".encode())
+        for kind in ("-Q", "-S"):
+            subprocess.run(["ipcrm", kind, str(name)], capture_output=True, check=False, timeout=20)
 
     def _all(self, which: signal.Signals) -> int:
         assert self.step is not None

@@ -184,7 +184,7 @@ int main(void) {
 """
 POSIX_SHM = """
 int main(void) {
-    char name[40]; sprintf(name, "/clearway-table-%d", getpid());
+    char name[40]; sprintf(name, "/clearway-table-%lu", here());
     int file = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600), n = 4096;
     must(file >= 0 && ftruncate(file, n * sizeof(int)) == 0, "shm_open");
     int *seen = mmap(NULL, n * sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -217,7 +217,7 @@ SYSV_MSG = """
 #include <sys/msg.h>
 struct word { long kind; int value; };
 int main(void) {
-    int queue = msgget(IPC_PRIVATE, IPC_CREAT | 0600); unsigned long sum = 0;
+    int queue = msgget(here(), IPC_CREAT | 0600); unsigned long sum = 0;
     must(queue >= 0, "msgget");
     for (int i = 0; i < STEPS; i++) {
         struct word word = {1 + i % 2, i * 3};
@@ -232,7 +232,7 @@ int main(void) {
 POSIX_MQ = """
 #include <mqueue.h>
 int main(void) {
-    char name[40], text[64]; sprintf(name, "/clearway-table-%d", getpid());
+    char name[40], text[64]; sprintf(name, "/clearway-table-%lu", here());
     struct mq_attr how = {.mq_maxmsg = 8, .mq_msgsize = 64}; unsigned long sum = 0;
     mqd_t queue = mq_open(name, O_RDWR | O_CREAT | O_EXCL, 0600, &how);
     must(queue != (mqd_t)-1, "mq_open");
@@ -251,7 +251,7 @@ SEMAPHORES = """
 int main(void) {
     struct { sem_t go, done; int n, sum; } *both = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     sem_init(&both->go, 1, 0); sem_init(&both->done, 1, 0);
-    int set = semget(IPC_PRIVATE, 1, IPC_CREAT | 0600);
+    int set = semget(here(), 1, IPC_CREAT | 0600);
     struct sembuf up = {0, 1, 0}, down = {0, -1, 0};
     must(set >= 0, "semget");
     pid_t other = fork();
