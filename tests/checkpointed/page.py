@@ -16,14 +16,14 @@ KINDS = {
     "refused when asked": "The launcher said no at a request. The program went on, and its result is right.",
     "wrong": "The result, the output or the exit status is another one, or steps are missing.",
     "hung": "The program did not end within two minutes.",
-    "lost": "A restart failed, and the program began anew. Its result is right, but its work was lost.",
+    "lost": "The program began anew, because a save or a restart failed. Its work until then was lost.",
     "ended early": "The program ended before it could be saved. Nothing is known.",
 }
 NAMES = {"refused at the request": "refused when asked", "ended before": "ended early"}
 BAD = ("wrong", "hung", "lost")
 TOP = """\
 <!-- Made by `python -m tests.checkpointed.table --page`; changes belong into tests/checkpointed. -->
-# Fifty programs and both checkpointers
+# Everyday programs and both checkpointers
 
 {programs} everyday programs were saved and restarted with each checkpointer. This page shows what became of each.
 [DMTCP](dmtcp.md) and [CRIU](criu.md) say what is known of the two. Your own program may be built otherwise. Try it with
@@ -34,11 +34,13 @@ TOP = """\
 1. The program ran undisturbed, without the launcher. It computes in small steps for about 8 s, and logs each step.
 2. It ran as the program of a batch job. It was asked to save itself after a third of its steps.
 3. When the job's Comment said that it is saved, all processes of the job got SIGCONT, SIGTERM, and 2 s later SIGKILL.
-   Slurm does the same at a requeue. Its TMPDIR was removed, because another node has another one.
+   Slurm does the same at a requeue. Its TMPDIR was removed, and so was its shared memory, because another node has
+   neither.
 4. The job ran again with a new TMPDIR. After two thirds of the steps it was saved and ended once more.
 5. It ran a third time, to its end. Its result, output, exit status and steps were compared with the undisturbed run.
 
-Slurm's commands were stand-ins, and all ran as root on one node. {machine}.
+Slurm's commands were stand-ins, and all ran as root on one node.
+{machine}.
 DMTCP 5.0 is its development branch, not a release.
 
 ## What became of each
@@ -86,8 +88,8 @@ def cell(outcome: dict[str, Any] | None) -> str:
     if outcome["repeated"] and kind in {"saved", "refused when asked"}:
         words.append(f"{outcome['repeated']} step{'s' if outcome['repeated'] > 1 else ''} twice")
     if kind == "saved":
-        times = [max(outcome[name], default=0) for name in ("save_s", "restart_s")]
-        words.append(f"{times[0]:.1f} s, {times[1]:.1f} s, {outcome['image_mib']} MiB")
+        times = [f"{max(outcome[name]):.1f} s" if outcome[name] else "-" for name in ("save_s", "restart_s")]
+        words.append(f"{', '.join(times)}, {outcome['image_mib']} MiB")
     return "; ".join(words)
 
 
@@ -114,10 +116,10 @@ def counts(record: dict[str, Any], ways: list[str]) -> str:
 
 
 def reason(outcome: dict[str, Any]) -> str:
-    """The launcher's last word, without what differs from run to run."""
-    said = outcome["line"].rpartition(" / ")[2]
-    said = re.sub(r"^(this job runs without checkpoints|no checkpoint): ", "", said)
-    said = re.sub(r"\b(process(?:es)?|pid|port|task) \d+", r"\1 N", said)
+    """The launcher's first word on it, without what differs from run to run."""
+    said = outcome["line"].partition(" / ")[0]
+    said = re.sub(r"^(this job runs without checkpoints|no checkpoint|cannot restart from \S+): ", "", said)
+    said = re.sub(r"(\b(?:process|pid|port|Task) |mount=|clearway-table-|@)[0-9a-f]{2,}", r"\1N", said)
     return said.replace("|", "\\|").strip()
 
 

@@ -47,7 +47,9 @@ def test_nothing_went_wrong(kind: str) -> None:
 
 
 def test_no_step_was_done_twice() -> None:
-    assert [(name, way, each["repeated"]) for name, way, each in outcomes() if each["repeated"]] == []
+    went_on = [(name, way, each) for name, way, each in outcomes() if each["saves"] and each["kind"] != "lost"]
+    assert went_on
+    assert [(name, way, each["repeated"]) for name, way, each in went_on if each["repeated"]] == []
 
 
 def test_what_is_refused_is_refused_with_a_reason() -> None:
