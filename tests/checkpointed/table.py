@@ -58,7 +58,8 @@ def lacking(program: Program) -> str:
     return f"not here: {', '.join(gone)}" if gone else ""
 
 
-def each(program: Program, ways: list[Way], folder: Path, launcher: Path, record: Record) -> None:
+def each(program: Program, ways: list[Way], folder: Path, chosen: argparse.Namespace, record: Record) -> None:
+    launcher = chosen.launcher.resolve()
     if reason := lacking(program):
         print(f"{program.name}: {reason}", flush=True)
         return
@@ -72,7 +73,7 @@ def each(program: Program, ways: list[Way], folder: Path, launcher: Path, record
         outcome = tried(program, way, base, place, launcher)
         record.outcome(program, way.key, outcome)
         print(f"{program.name} | {way.key} | {outcome.line_for_people()}", flush=True)
-        if not os.environ.get("KEEP_JOBS"):
+        if not chosen.keep:
             shutil.rmtree(place, ignore_errors=True)
 
 
@@ -92,8 +93,6 @@ def main() -> None:
     if ways:
         record.made(machine(), {way.key: way.version for way in ways})
         folder = chosen.keep or Path(tempfile.mkdtemp(prefix="clearway-table."))
-        if chosen.keep:
-            os.environ["KEEP_JOBS"] = "yes"
         folder.mkdir(exist_ok=True)
         try:
             with concurrent.futures.ThreadPoolExecutor(chosen.jobs) as pool:
@@ -102,7 +101,7 @@ def main() -> None:
                     left = [way for way in ways if not chosen.missing or not record.has(name, way.key)]
                     if left:
                         place = folder / f"{number}"
-                        todo.append(pool.submit(each, PROGRAMS[name], left, place, chosen.launcher.resolve(), record))
+                        todo.append(pool.submit(each, PROGRAMS[name], left, place, chosen, record))
                 for done in concurrent.futures.as_completed(todo):
                     done.result()
         finally:
