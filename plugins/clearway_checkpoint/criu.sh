@@ -105,6 +105,50 @@ outside() { # outside PID: the other end of a TCP connection of these processes 
         END { for (end in peer) if (!((peer[end] " " end) in pair)) { print address(peer[end]); exit } }'
 }
 
+# What stays behind on a node, or is not in the tree that CRIU saves: restored elsewhere, the program would fail.
+beyond() { # beyond PID: what of that it has; silent when nothing is known
+    tree=$(below "$1")
+    for each in $tree; do
+        find "/proc/$each/fd" -type l -printf '%l\n'
+        sed -n 's/.* \(\/dev\/shm\/.*\)/\1/p; s/.* \(\/SYSV[0-9a-f]*\).*/\1/p' "/proc/$each/maps" | sort -u
+    done 2>/dev/null | awk '
+        /^anon_inode:\[io_uring\]/ { print "it uses io_uring, which CRIU does not save"; exit }
+        /^\/SYSV/ { print "it uses System V shared memory, which stays on its node"; exit }
+        /^\/dev\/shm\// { print "it uses POSIX shared memory (" $1 "), which stays on its node"; exit }'
+    me=$(id -u) since=$(stat -c %Y "/proc/$1")
+    awk -v me="$me" -v since="$since" 'NR > 1 && ($(NF - 5) == me || $(NF - 4) == me) && $NF >= since { exit 1 }' \
+        /proc/sysvipc/sem 2>/dev/null || echo "there are System V semaphores of its user, which stay on their node"
+    awk -v me="$me" -v since="$since" 'NR > 1 && $8 == me && $NF >= since { exit 1 }' /proc/sysvipc/msg 2>/dev/null ||
+        echo "there are System V message queues of its user, which stay on their node"
+    apart "$1" "$tree"
+}
+
+unfit() { # unfit PID: why it cannot be saved now; silent when nothing is known
+    for each in $(below "$1"); do
+        case $(cat "/proc/$each/comm" 2>/dev/null):$(readlink "/proc/$each/exe" 2>/dev/null) in
+            srun:*|*/srun) echo "srun runs in it, and what srun starts is outside of what CRIU saves"; return ;;
+        esac
+    done
+    far=$(outside "$1")
+    [ -z "$far" ] || { echo "it has a TCP connection to $far, outside of itself"; return; }
+    beyond "$1" | head -n 1
+}
+
+apart() { # apart PID TREE: a process of the job that has left the tree, as a daemon does
+    [ -n "${SLURM_JOB_ID:-}" ] || return 0
+    launcher=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
+    own=" $(echo $2) $(below "$launcher" | tr '\n' ' ') " above=$launcher
+    while [ "${above:-0}" -gt 1 ]; do
+        own="$own$above " above=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$above/status" 2>/dev/null)
+    done
+    for each in $(grep -lzx -- "SLURM_JOB_ID=$SLURM_JOB_ID" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3); do
+        case $own in *" $each "*) continue ;; esac
+        ! grep -qz '^SLURM_STEP_ID=' "/proc/$each/environ" 2>/dev/null || continue # of srun
+        [ -n "$(cat "/proc/$each/comm" 2>/dev/null)" ] || continue
+        echo "its process $each ($(cat "/proc/$each/comm")) has left the program, as a daemon, and CRIU would not save it"
+    done
+}
+
 # --- GPUs, experimental: tried by hand on one H200, and with a stand-in (docs/explanation/criu.md) --------------------
 
 gpu_processes() { # gpu_processes PID: those below it that have a GPU open
@@ -174,18 +218,20 @@ case $verb in
         # No_new_privs: without it an image could hold rights that its user has not, and the helper refuses it.
         exec setpriv --no-new-privs ${CLEARWAY_SHELL:-sh} -c "$wrapper" clearway-criu "$status" "$gpu" "$@"
         ;;
+    deaf)
+        pid=''
+        [ ! -s "$restored" ] || read -r pid <"$restored"
+        reason=$(unfit "${pid:-$1}")
+        [ -n "$reason" ] || fail "nothing is known"
+        printf 'ok=yes\nreason=%s\n' "$reason"
+        ;;
     checkpoint)
         generation=$1 pid=$2 reason=
         [ ! -s "$restored" ] || read -r pid <"$restored"
         folder=$(printf %s "${generation%/*}" | cksum | tr ' ' -) name=${generation##*/}
         saved=no
-        for each in $(below "$pid"); do
-            case $(cat "/proc/$each/comm" 2>/dev/null):$(readlink "/proc/$each/exe" 2>/dev/null) in
-                srun:*|*/srun) fail "srun runs in it, and what srun starts is outside of what CRIU saves" ;;
-            esac
-        done
-        far=$(outside "$pid")
-        [ -z "$far" ] || fail "it has a TCP connection to $far, outside of itself"
+        reason=$(unfit "$pid")
+        [ -z "$reason" ] || fail "$reason"
         if gpu_save "$pid"; then
             answer=$(root dump "$folder" "$name" "$pid")
             printf '%s\n' "$answer" | grep -qx ok=yes && saved=yes

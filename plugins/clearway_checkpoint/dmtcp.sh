@@ -18,7 +18,7 @@
 #
 # Settings, all optional:
 #   CLEARWAY_DMTCP_SIGNAL     the signal DMTCP keeps for itself (60: its own default, USR2, is what submitit listens to)
-#   CLEARWAY_DMTCP_LIMIT_S    how long a checkpoint may take (540)
+#   CLEARWAY_DMTCP_LIMIT_S    how long a checkpoint may take (a minute, and a second for each 5 MiB; at most 540)
 #   CLEARWAY_DMTCP_RESTART_S  how long a restart may take until all processes run (300)
 #   CLEARWAY_DMTCP_GUARDS     skipped: this DMTCP leaves out guard pages, so it works with glibc 2.42 and newer
 #   CLEARWAY_DMTCP_MPI        one-node: MPI programs that mpiexec or mpirun starts on one node are not refused, and get the
@@ -29,7 +29,7 @@ set -u
 shell=${CLEARWAY_SHELL:-sh}
 
 signal=${CLEARWAY_DMTCP_SIGNAL:-60}
-limit_s=${CLEARWAY_DMTCP_LIMIT_S:-540}
+limit_s=${CLEARWAY_DMTCP_LIMIT_S:-}
 restart_s=${CLEARWAY_DMTCP_RESTART_S:-300}
 record='' # the coordinator's option that makes it write down what happened when
 image_overhead_kib=$((23 * 1024)) # a process's image is its data and this
@@ -193,6 +193,9 @@ judge_all() { # why something that the program is seen to run cannot be saved wi
     if name=$(named mpirun mpiexec orterun prterun prun ibrun aprun) && ! takes_mpi; then
         echo "it runs $name, which starts an MPI program; $no_mpi"; return
     fi
+    ! name=$(named unshare nsenter bwrap) || { echo "it runs $name, which makes namespaces, and DMTCP cannot"; return; }
+    ! name=$(named inotifywait inotifywatch inotify pyinotify watchdog) ||
+        { echo "it names $name, and DMTCP lets no program watch files (inotify)"; return; }
     ! name=$(named apptainer singularity docker podman enroot shifter ch-run) ||
         { echo "it runs $name, which starts a container, and DMTCP cannot see into it"; return; }
     [ -s "$known/programs" ] || return
@@ -573,7 +576,37 @@ joined() { # joined PID: what joins the program to something that is not saved w
         esac
     done
     far=$(outside "$(cat "$state/port")" $pids)
-    [ -z "$far" ] || echo "it has a TCP connection to $far, outside of itself"
+    [ -z "$far" ] || { echo "it has a TCP connection to $far, outside of itself"; return; }
+    held=$(beyond $pids)
+    [ -z "$held" ] || echo "it uses $held, which DMTCP does not bring back"
+}
+
+beyond() { # beyond PID ...: what of these DMTCP does not bring back (docs/explanation/fifty-programs.md); or nothing
+    for each; do
+        find "/proc/$each/fd" -type l -printf '%l\n'
+        sed -n 's/^[^ ]* ..-s .* \([0-9]*\) *\/dev\/zero (deleted)$/shared \1/p; s/^.*\(\/memfd:\)/\1/p' "/proc/$each/maps" | sort -u
+        [ "$(readlink /proc/$each/ns/user /proc/$each/ns/mnt /proc/$each/ns/pid)" = \
+            "$(readlink /proc/self/ns/user /proc/self/ns/mnt /proc/self/ns/pid)" ] || echo namespace
+    done 2>/dev/null | awk '
+        /^anon_inode:\[timerfd\]/ { print "a timer with a descriptor (timerfd)"; exit }
+        /^anon_inode:\[io_uring\]/ { print "io_uring"; exit }
+        /^anon_inode:\[?inotify/ { print "inotify"; exit }
+        /^anon_inode:\[userfaultfd\]/ { print "userfaultfd"; exit }
+        /^\/memfd:/ { print "memory with a descriptor (memfd)"; exit }
+        /^\/dev\/(ptmx|pts\/ptmx)$/ { print "a terminal of its own"; exit }
+        /^\/dev\/(nvidia|dri|kfd|infiniband|fuse|kvm)/ { print "the device " $0; exit }
+        /\/#[0-9]+ \(deleted\)$/ { print "a file that never had a name"; exit }
+        $1 == "shared" && seen[$2]++ { print "memory without a name that several processes share"; exit }
+        /^namespace$/ { print "a namespace of its own"; exit }'
+}
+
+deaf() { # deaf PID: is there something now that a checkpoint would be refused for
+    enter_state
+    [ -n "$(peers)" ] || no "not all of it runs"
+    [ "$(cat "/proc/$1/comm" 2>/dev/null)" = srun ] && tasks=yes || tasks=''
+    reason=$(joined "$1")
+    [ -n "$reason" ] || no "nothing is known"
+    yes "reason=$reason"
 }
 
 # shellcheck disable=SC2016 # awk's own
@@ -629,6 +662,8 @@ checkpoint() { # checkpoint GENERATION PID: it is held then
     free=$(df -Pk "$work" | awk 'NR == 2 { print $4 }')
     [ "${free:-0}" -ge $wanted ] ||
         no "$((wanted / 1024)) MiB are wanted for images in $work, only $((${free:-0} / 1024)) MiB are free"
+    # As long as such a file system would take that one would still use: a save that hangs is to cost little.
+    : "${limit_s:=$((wanted / 1024 / 5 + 60 < 540 ? wanted / 1024 / 5 + 60 : 540))}"
     until=$(($(now) + limit_s))
     tries=0
     while :; do
@@ -650,8 +685,8 @@ checkpoint() { # checkpoint GENERATION PID: it is held then
     if [ -n "$reason" ]; then
         (go_on) >/dev/null
         runs=$(now)
-        until [ -n "$(peers)" ] || [ $(($(now) - runs)) -ge 5 ]; do pause; done
-        [ -z "$(peers)" ] || rm -f "$state/saving"
+        until [ -n "$(peers)" ] || ! kill -0 "$2" || [ $(($(now) - runs)) -ge 20 ]; do pause; done 2>/dev/null
+        if [ -n "$(peers)" ]; then rm -f "$state/saving"; else echo stuck=yes; fi
         said=$(words)
         no "$reason${said:+; DMTCP said: $said}"
     fi
@@ -803,6 +838,6 @@ end() {
 
 driver=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 case ${1:-} in
-    probe|start|checkpoint|go_on|verify|restart|broken|end|task|task_again|watch) verb=$1 && shift && "$verb" "$@" ;;
+    probe|start|deaf|checkpoint|go_on|verify|restart|broken|end|task|task_again|watch) verb=$1 && shift && "$verb" "$@" ;;
     *) die "unknown verb '${1:-}'" ;;
 esac
