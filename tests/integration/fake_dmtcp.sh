@@ -42,16 +42,26 @@ below() {
     for kid in $(cat "/proc/$1/task/"*/children 2>/dev/null); do echo "$kid"; below "$kid"; done
 }
 
+stop() { # stop PID: it and what is below it; at a moment at which none has ended that its parent does not know of
+    while :; do
+        for pid in $1 $(below "$1"); do
+            kill -s STOP "$pid"
+            until grep -q ') [TZ] ' "/proc/$pid/stat"; do :; done
+        done 2>/dev/null
+        tree="$1 $(below "$1")"
+        grep -q ') Z ' $(printf '/proc/%s/stat ' $tree) 2>/dev/null || return 0
+        kill -s CONT $tree
+    done
+}
+
 save() { # every process stands still, and has its image; as long as there is a file hold, they stay so
     sleep 0.3
     named='' all=''
     for file in $(peers); do
         { read -r into; read -r program; } <"$file"
-        kill -s STOP "${file##*-}"
-        until grep -q ') T ' "/proc/${file##*-}/stat"; do sleep 0.05; done
-        all="$all ${file##*-} $(below "${file##*-}")"
-        for pid in ${file##*-} $(below "${file##*-}"); do
-            kill -s STOP "$pid"
+        stop "${file##*-}"
+        all="$all $tree"
+        for pid in $tree; do
             [ "$pid" = "${file##*-}" ] && image=ckpt_$pid.dmtcp || image=ckpt_z$pid.dmtcp # a restart takes the first one
             echo "$program" >"$into/$image"
             named="$named $image"
