@@ -583,7 +583,7 @@ joined() { # joined PID: what joins the program to something that is not saved w
 
 beyond() { # beyond PID ...: what of these DMTCP does not bring back (docs/explanation/fifty-programs.md); or nothing
     for each; do
-        find "/proc/$each/fd" -type l -printf '%l\n'
+        find "/proc/$each/fd" -type l ! -name '[012]' -printf '%l\n' # these are the job's
         sed -n 's/^[^ ]* ..-s .* \([0-9]*\) *\/dev\/zero (deleted)$/shared \1/p; s/^.*\(\/memfd:\)/\1/p' "/proc/$each/maps" | sort -u
         [ "$(readlink /proc/$each/ns/user /proc/$each/ns/mnt /proc/$each/ns/pid)" = \
             "$(readlink /proc/self/ns/user /proc/self/ns/mnt /proc/self/ns/pid)" ] || echo namespace
