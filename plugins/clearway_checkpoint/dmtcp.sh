@@ -584,8 +584,8 @@ joined() { # joined PID: what joins the program to something that is not saved w
 beyond() { # beyond PID ...: what of these DMTCP does not bring back (docs/explanation/fifty-programs.md); or nothing
     own=$(readlink /proc/self/ns/user /proc/self/ns/mnt /proc/self/ns/pid)
     for each; do
-        find "/proc/$each/fd" -type l ! -name '[012]' -printf '%l\n' # these are the job's
-        sed -n 's/^[^ ]* ..-s .* \([0-9]*\) *\/dev\/zero (deleted)$/shared \1/p; s/^.*\(\/memfd:\)/\1/p' "/proc/$each/maps" | sort -u
+        find "/proc/$each/fd" -type l ! -name '[012]' ! -name '8[23]?' -printf '%l\n' # the job's, and DMTCP's own
+        sed -n 's/^[^ ]* rw-s .* \([0-9]*\) *\/dev\/zero (deleted)$/shared \1/p; s/^.*\(\/memfd:\)/\1/p' "/proc/$each/maps" | sort -u
         spaces=$(readlink "/proc/$each/ns/user" "/proc/$each/ns/mnt" "/proc/$each/ns/pid") # fails where it has ended
         [ $? -ne 0 ] || [ "$spaces" = "$own" ] || echo namespace
     done 2>/dev/null | awk '

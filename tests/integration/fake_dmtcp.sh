@@ -3,7 +3,7 @@
 # VERSION=4.2.0: a request for a checkpoint returns at once, and its images come later; with 5.0 it blocks.
 # An image holds the path of its program. How a restart of generation N ends stands in $FOLDER/ending-N, a line each:
 #   complete or partial   whether all processes ran, which the coordinator notices a moment after the program has ended
-#   exit N or kill N      what becomes of it
+#   exit N, kill N, stand what becomes of it
 set -u
 name=${0##*/}
 [ "${1:-}" != --version ] || { echo "$name (DMTCP) $VERSION"; exit 0; }
@@ -113,5 +113,5 @@ case $name in
         { read -r how; read -r what; } <"$ending"
         [ "$how" != complete ] || touch "$fake/complete"
         touch "$fake/joined"
-        case $what in exit*) $what ;; *) kill -s "${what#* }" $$ ;; esac ;;
+        case $what in stand) join sleep 600 ;; exit*) $what ;; *) kill -s "${what#* }" $$ ;; esac ;;
 esac

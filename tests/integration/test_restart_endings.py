@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -85,7 +86,6 @@ def saved(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str],
         ("4.2.0", "exit 5", 5),
         ("5.0", "exit 99", 99),  # as DMTCP's own failures
         ("4.2.0", "kill KILL", 137),
-        ("5.0", "kill SEGV", 139),
     ],
 )
 @pytest.mark.fault(
@@ -116,6 +116,41 @@ def test_a_restart_that_fails_before_the_program_runs(
     code, said = job.ends()
     assert code == 42
     assert "generation-000002: status" in said
+    assert f"restarting from {job.folder}/generations/generation-000001" in said
+
+
+@pytest.mark.fault(
+    "A program whose memory was not what it had been died of it after its restart, and its job failed.",
+    found_by="trial",
+)
+@pytest.mark.parametrize("name", ["SEGV", "BUS", "ILL"])
+def test_a_program_that_dies_of_its_restored_memory(saved: Callable[[str, str], Job], name: str) -> None:
+    """A plain requeue would have run it to its end."""
+    job = saved("4.2.0", f"complete\nkill {name}\n")
+    poll(lambda: job.bench.claims().restart is Restart.FALLBACK)
+    (job.folder / "stop").touch()
+    code, said = job.ends()
+    assert code == 42
+    assert "as if its memory was not what it had been" in said
+
+
+@pytest.mark.fault(
+    "A program that stood still for ever after its restart was told as saved and running.", found_by="trial"
+)
+def test_a_restored_program_that_stands_still(
+    saved: Callable[[str, str], Job], bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checkpointer says that it runs. Before it used a processor; so the generation before is taken."""
+    monkeypatch.setenv("CLEARWAY_STILL_S", "2")
+    manifest = bench.folder / "generations" / "generation-000002" / "manifest"
+    job = saved("5.0", "complete\nstand\n")
+    assert re.search(r"^busy=[0-9]+$", manifest.read_text(), re.MULTILINE)
+    manifest.write_text(re.sub(r"^busy=.*$", "busy=9000000", manifest.read_text(), flags=re.MULTILINE))
+    poll(lambda: job.bench.claims().restart is Restart.FALLBACK)
+    (job.folder / "stop").touch()
+    code, said = job.ends()
+    assert code == 42
+    assert "it has stood still for" in said
     assert f"restarting from {job.folder}/generations/generation-000001" in said
 
 

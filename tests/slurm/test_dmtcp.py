@@ -106,7 +106,7 @@ exit 7
 """
 
 
-# Its text does not say srun, so it is put under DMTCP, and looked at when it is to be saved.
+# Its text does not say srun, so it is put under DMTCP, and looked at while it runs.
 WITH_HIDDEN_SRUN = """\
 #!/bin/bash
 name=run
@@ -128,7 +128,9 @@ exit 7
             "this job runs without checkpoints: it runs srun, and DMTCP cannot save",
             id="named elsewhere",
         ),
-        pytest.param(WITH_HIDDEN_SRUN, "no checkpoint: srun runs in it, and DMTCP cannot save", id="found"),
+        pytest.param(
+            WITH_HIDDEN_SRUN, "this job cannot be saved as it is: srun runs in it, and DMTCP cannot save", id="found"
+        ),
     ],
 )
 def test_a_script_that_calls_srun_runs_as_it_is_and_comes_back(
@@ -143,14 +145,12 @@ def test_a_script_that_calls_srun_runs_as_it_is_and_comes_back(
     job = cluster.sbatch(script.format(work=work), *args, f"--export=PATH={dmtcp_path}", user="cwalice")
     steps = work / "steps"
     cluster.wait_for(lambda: steps.exists() and len(steps.read_text().split()) >= 3, 60, "three steps")
+    cluster.wait_for(lambda: told in (work / "srun.out").read_text(), 60, "the word that it cannot be saved")
     with RunningDaemon(cluster, tmp_path / "daemon") as daemon:
         urgent = ("-p", "urgent", "-N1", "--exclusive", "--mem=0", "--time=5", "--output=/dev/null")
         preemptor = cluster.sbatch("sleep 1", *urgent, user="cwalice")
-        if script is not WITH_HIDDEN_SRUN:
-            cluster.wait_state(preemptor, "COMPLETED", timeout=90)
-            cluster.wait_for(lambda: cluster.job(job)["Restarts"] == "1", 60, "the requeue")
-        else:  # its program goes on, and the urgent job has time
-            cluster.wait_for(lambda: told in (work / "srun.out").read_text(), 60, "the refusal")
+        cluster.wait_state(preemptor, "COMPLETED", timeout=90)
+        cluster.wait_for(lambda: cluster.job(job)["Restarts"] == "1", 60, "the requeue")
         (work / "hurry").touch()
         cluster.wait_state(job, "FAILED", timeout=180)
         assert cluster.job(job)["ExitCode"] == "7:0"
