@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import re
 import shutil
@@ -64,6 +65,9 @@ def awaited(condition: Callable[[], bool], limit_s: float) -> bool:
     return True
 
 
+NUMBERS = itertools.count(7)
+
+
 @dataclass
 class Job:
     """One job in a folder of its own. The program's folder stays from run to run; TMPDIR is another in each."""
@@ -76,7 +80,7 @@ class Job:
     def __post_init__(self) -> None:
         self.work = self.folder / "work"
         self.bin = self.folder / "bin"
-        self.run = -1
+        self.run, self.number = -1, next(NUMBERS)
         self.step: subprocess.Popen[bytes] | None = None
         self.batch = 0
         for folder in (self.work, self.bin):
@@ -106,7 +110,7 @@ class Job:
             "HOME": str(self.folder),
             "LANG": "C.UTF-8",
             "TMPDIR": str(tmp),
-            "SLURM_JOB_ID": "7",
+            "SLURM_JOB_ID": str(self.number),
             "SLURM_JOB_NUM_NODES": "1",
             "SLURM_SUBMIT_DIR": str(self.work),
             "CLEARWAY_CRIU_HELPER": str(self.bin / "clearway-criu"),
@@ -122,7 +126,7 @@ class Job:
         script = spool / "slurm_script"
         script.write_text(f"#!/bin/bash\n{line}\n")
         script.chmod(0o755)
-        step = ["slurmstepd: [7.batch]", "-c", '"$@"; exit $?', "sh", str(script)]
+        step = [f"slurmstepd: [{self.number}.batch]", "-c", '"$@"; exit $?', "sh", str(script)]
         with (self.folder / "out").open("ab") as out, (self.folder / "err").open("ab") as err:
             self.step = subprocess.Popen(
                 [sys.executable, "-I", "-c", REAPER, str(self.bin / "slurmstepd"), *step],
