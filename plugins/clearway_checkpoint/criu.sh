@@ -106,7 +106,7 @@ outside() { # outside PID: the other end of a TCP connection of these processes 
 }
 
 # What stays behind on a node, or is not in the tree that CRIU saves: restored elsewhere, the program would fail.
-beyond() { # beyond PID: what of that it has; silent when nothing is known
+beyond() { # beyond PID CHILD: what of that it has; silent when nothing is known
     tree=$(below "$1")
     for each in $tree; do
         find "/proc/$each/fd" -type l -printf '%l\n'
@@ -120,10 +120,10 @@ beyond() { # beyond PID: what of that it has; silent when nothing is known
         /proc/sysvipc/sem 2>/dev/null || echo "there are System V semaphores of its user, which stay on their node"
     awk -v me="$me" -v since="$since" 'NR > 1 && $8 == me && $NF >= since { exit 1 }' /proc/sysvipc/msg 2>/dev/null ||
         echo "there are System V message queues of its user, which stay on their node"
-    apart "$1" "$tree"
+    apart "$2" "$tree"
 }
 
-unfit() { # unfit PID: why it cannot be saved now; silent when nothing is known
+unfit() { # unfit PID CHILD: why it cannot be saved now; silent when nothing is known. CHILD is the launcher's
     for each in $(below "$1"); do
         case $(cat "/proc/$each/comm" 2>/dev/null):$(readlink "/proc/$each/exe" 2>/dev/null) in
             srun:*|*/srun) echo "srun runs in it, and what srun starts is outside of what CRIU saves"; return ;;
@@ -131,10 +131,10 @@ unfit() { # unfit PID: why it cannot be saved now; silent when nothing is known
     done
     far=$(outside "$1")
     [ -z "$far" ] || { echo "it has a TCP connection to $far, outside of itself"; return; }
-    beyond "$1" | head -n 1
+    beyond "$1" "$2" | head -n 1
 }
 
-apart() { # apart PID TREE: a process of the job that has left the tree, as a daemon does
+apart() { # apart CHILD TREE: a process of the job that has left the tree, as a daemon does
     [ -n "${SLURM_JOB_ID:-}" ] || return 0
     launcher=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
     own=" $(echo $2) $(below "$launcher" | tr '\n' ' ') " above=$launcher
@@ -221,7 +221,7 @@ case $verb in
     deaf)
         pid=''
         [ ! -s "$restored" ] || read -r pid <"$restored"
-        reason=$(unfit "${pid:-$1}")
+        reason=$(unfit "${pid:-$1}" "$1")
         [ -n "$reason" ] || fail "nothing is known"
         printf 'ok=yes\nreason=%s\n' "$reason"
         ;;
@@ -230,7 +230,7 @@ case $verb in
         [ ! -s "$restored" ] || read -r pid <"$restored"
         folder=$(printf %s "${generation%/*}" | cksum | tr ' ' -) name=${generation##*/}
         saved=no
-        reason=$(unfit "$pid")
+        reason=$(unfit "$pid" "$2")
         [ -z "$reason" ] || fail "$reason"
         if gpu_save "$pid"; then
             answer=$(root dump "$folder" "$name" "$pid")
