@@ -120,7 +120,7 @@ beyond() { # beyond PID CHILD: what of that it has; silent when nothing is known
         /proc/sysvipc/sem 2>/dev/null || echo "there are System V semaphores of its user, which stay on their node"
     awk -v me="$me" -v since="$since" 'NR > 1 && $8 == me && $NF >= since { exit 1 }' /proc/sysvipc/msg 2>/dev/null ||
         echo "there are System V message queues of its user, which stay on their node"
-    apart "$2" "$tree"
+    apart "$2"
 }
 
 unfit() { # unfit PID CHILD: why it cannot be saved now; silent when nothing is known. CHILD is the launcher's
@@ -134,18 +134,22 @@ unfit() { # unfit PID CHILD: why it cannot be saved now; silent when nothing is 
     beyond "$1" "$2" | head -n 1
 }
 
-apart() { # apart CHILD TREE: a process of the job that has left the tree, as a daemon does
+parent() {
+    sed -n 's/^PPid:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null
+}
+
+apart() { # apart CHILD: a process of the job that has left the tree, as a daemon does
     [ -n "${SLURM_JOB_ID:-}" ] || return 0
-    launcher=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
-    own=" $(echo $2) $(below "$launcher" | tr '\n' ' ') " above=$launcher
-    while [ "${above:-0}" -gt 1 ]; do
-        own="$own$above " above=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$above/status" 2>/dev/null)
-    done
+    launcher=$(parent "$1") above=' ' at=$(parent "$1")
+    while [ "${at:-0}" -gt 1 ]; do above="$above$at " at=$(parent "$at"); done
     for each in $(grep -lzx -- "SLURM_JOB_ID=$SLURM_JOB_ID" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3); do
-        case $own in *" $each "*) continue ;; esac
+        case $above in *" $each "*) continue ;; esac
         ! grep -qz '^SLURM_STEP_ID=' "/proc/$each/environ" 2>/dev/null || continue # of srun
-        [ -n "$(cat "/proc/$each/comm" 2>/dev/null)" ] || continue
-        echo "its process $each ($(cat "/proc/$each/comm")) has left the program, as a daemon, and CRIU would not save it"
+        at=$(parent "$each")
+        while [ "${at:-0}" -gt 1 ] && [ "$at" != "$launcher" ]; do at=$(parent "$at"); done
+        [ "${at:-$launcher}" != "$launcher" ] || continue # or it has ended
+        name=$(cat "/proc/$each/comm" 2>/dev/null) || continue
+        echo "its process $each ($name) has left the program, as a daemon does, and CRIU would not save it"
     done
 }
 
