@@ -214,6 +214,8 @@ case $verb in
             ! grep -qwsF "$each" "${CLEARWAY_STATE:-}/text" ||
                 fail "it runs $each, and what that starts is outside of what CRIU saves: let the program save itself"
         done
+        ! grep -qwsF parallel "${CLEARWAY_STATE:-}/text" ||
+            fail "it runs parallel, which loses its tasks' output when it goes on on another node"
         root probe
         ;;
     start)

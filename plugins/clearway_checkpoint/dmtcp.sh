@@ -194,6 +194,7 @@ judge_all() { # why something that the program is seen to run cannot be saved wi
         echo "it runs $name, which starts an MPI program; $no_mpi"; return
     fi
     ! name=$(named unshare nsenter bwrap) || { echo "it runs $name, which makes namespaces, and DMTCP cannot"; return; }
+    ! named parallel >/dev/null || { echo "it runs parallel, which under DMTCP ends before its tasks do"; return; }
     ! name=$(named inotifywait inotifywatch inotify pyinotify watchdog) ||
         { echo "it names $name, and DMTCP lets no program watch files (inotify)"; return; }
     ! name=$(named apptainer singularity docker podman enroot shifter ch-run) ||
