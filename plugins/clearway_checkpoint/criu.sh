@@ -239,8 +239,12 @@ case $verb in
         reason=$(unfit "$pid" "$2")
         [ -z "$reason" ] || fail "$reason"
         if gpu_save "$pid"; then
-            answer=$(root dump "$folder" "$name" "$pid")
-            printf '%s\n' "$answer" | grep -qx ok=yes && saved=yes
+            for attempt in 1 2 3; do # a process that comes or goes meanwhile can be in its way
+                answer=$(root dump "$folder" "$name" "$pid")
+                ! printf '%s\n' "$answer" | grep -qx ok=yes || { saved=yes; break; }
+                printf '%s\n' "$answer" | grep -q '^reason=criu dump: exit status 1$' && [ "$attempt" -lt 3 ] || break
+                sleep 0.2
+            done
         else
             answer="ok=no
 reason=$reason"
