@@ -34,6 +34,7 @@ restart_s=${CLEARWAY_DMTCP_RESTART_S:-300}
 record='' # the coordinator's option that makes it write down what happened when
 image_overhead_kib=$((23 * 1024)) # a process's image is its data and this
 listener_fd=821                   # where a coordinator looks for a listener that it is to take over
+still_s=30                        # after which a save that writes nothing hangs
 failed=99                         # DMTCP's own exit status for its failures
 
 yes() {
@@ -194,6 +195,8 @@ judge_all() { # why something that the program is seen to run cannot be saved wi
         echo "it runs $name, which starts an MPI program; $no_mpi"; return
     fi
     ! name=$(named unshare nsenter bwrap) || { echo "it runs $name, which makes namespaces, and DMTCP cannot"; return; }
+    ! grep -qE '(^|[^A-Za-z0-9_])env +(-i|-|--ignore-environment)( |$)' "$text" ||
+        { echo "it runs a program with an empty environment (env -i), which ends at once under DMTCP"; return; }
     ! named parallel >/dev/null || { echo "it runs parallel, which under DMTCP ends before its tasks do"; return; }
     ! name=$(named inotifywait inotifywatch inotify pyinotify watchdog) ||
         { echo "it names $name, and DMTCP lets no program watch files (inotify)"; return; }
@@ -519,7 +522,7 @@ whole_set() { # sets saved: the images, where there are just those that the rest
 }
 
 await_images() { # until the checkpoint is complete; sets reason when it will not be
-    silent=0 idle=0
+    silent=0 idle=0 grown='' since=$(now)
     while [ "$(now)" -lt "$until" ]; do
         ! whole_set || return 0
         # While it saves the coordinator answers, with RUNNING=no.
@@ -533,6 +536,11 @@ await_images() { # until the checkpoint is complete; sets reason when it will no
         esac
         [ $silent -lt 3 ] || { reason="DMTCP's coordinator is gone: this run cannot be saved any more"; return 1; }
         [ $idle -lt 100 ] || { reason="DMTCP has not begun to save it"; return 1; }
+        if [ -z "$tasks" ]; then # other nodes' files are seen late
+            size=$(find "$work" -name 'ckpt_*' -type f -printf '%s %p\n' 2>/dev/null | cksum)
+            [ "$size" = "${grown:-}" ] || grown=$size since=$(now)
+            [ $(($(now) - since)) -lt $still_s ] || { reason="DMTCP stands still in the middle of its save"; return 1; }
+        fi
         pause
     done
     reason="not complete within $limit_s s: is the file system slow (CLEARWAY_DMTCP_LIMIT_S allows more)?"
@@ -607,8 +615,26 @@ deaf() { # deaf PID: is there something now that a checkpoint would be refused f
     [ -n "$(peers)" ] || no "not all of it runs"
     [ "$(cat "/proc/$1/comm" 2>/dev/null)" = srun ] && tasks=yes || tasks=''
     reason=$(joined "$1")
+    [ -n "$reason" ] || reason=$(restless)
     [ -n "$reason" ] || no "nothing is known"
     yes "reason=$reason"
+}
+
+# A process that begins in the middle of a save can hang it, and with it the program.
+restless() { # does it start programs all the time; silent when not. The coordinator numbers processes as they come
+    [ -z "$tasks" ] || return
+    before=$(newest)
+    sleep 2
+    after=$(newest)
+    if [ "${after:-0}" -ge $((${before:-0} + most_started)) ]; then : >"$state/restless"; else rm -f "$state/restless"; fi
+    [ ! -e "$state/restless" ] || echo "$is_restless"
+}
+
+is_restless='it starts programs many times a second, and DMTCP may hang when it saves such a program'
+most_started=8 # in two seconds
+
+newest() {
+    listed | sed 's/,.*//' | sort -n | tail -n 1
 }
 
 # shellcheck disable=SC2016 # awk's own
@@ -657,6 +683,7 @@ checkpoint() { # checkpoint GENERATION PID: it is held then
     [ -n "$count" ] || no "DMTCP's coordinator does not answer, or not all processes run: it can be saved at a later request"
     [ "$count" -gt 0 ] || no "the program has ended"
     reason=$(joined "$2")
+    [ -n "$reason" ] || [ ! -e "$state/restless" ] || reason=$is_restless
     [ -z "$reason" ] || no "$reason"
     # DMTCP does not survive a full disk, nor does the program.
     find "$work" \( -name 'ckpt_*' -o -name 'dmtcp_restart_script*' \) -prune -exec rm -rf {} +
@@ -687,7 +714,7 @@ checkpoint() { # checkpoint GENERATION PID: it is held then
     if [ -n "$reason" ]; then
         (go_on) >/dev/null
         runs=$(now)
-        until [ -n "$(peers)" ] || ! kill -0 "$2" || [ $(($(now) - runs)) -ge 20 ]; do pause; done 2>/dev/null
+        until [ -n "$(peers)" ] || ! kill -0 "$2" || [ $(($(now) - runs)) -ge 10 ]; do pause; done 2>/dev/null
         if [ -n "$(peers)" ]; then rm -f "$state/saving"; else echo stuck=yes; fi
         said=$(words)
         no "$reason${said:+; DMTCP said: $said}"

@@ -59,7 +59,9 @@ def install(folder: Path, drivers: Path = DRIVERS) -> tuple[Path, ...]:
     """Copies the launcher, CRIU's root helper and every driver into this folder; returns what is there now."""
     wanted = {source(name, drivers): folder / name for name in (*LAUNCHER, ROOT_HELPER)}
     wanted |= {driver: folder / "checkpointers" / driver.name for driver in sorted(drivers.glob("*.sh"))}
-    return _copied(wanted, 0o755, f"cannot install the launcher in {folder}")
+    compiled = {part: folder / "checkpointers" / part.name for part in sorted(drivers.glob("*.c"))}  # by drivers
+    trouble = f"cannot install the launcher in {folder}"
+    return (*_copied(wanted, 0o755, trouble), *_copied(compiled, 0o644, trouble))
 
 
 def install_files(folder: Path, package: Path = PACKAGE) -> tuple[Path, ...]:

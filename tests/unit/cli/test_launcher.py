@@ -28,8 +28,9 @@ def test_an_administrator_gets_launcher_and_drivers(tmp_path: Path) -> None:
     for _ in range(2):  # an update is the same command
         result = CliRunner().invoke(app, ["launcher", str(tmp_path / "bin")])
         assert result.exit_code == 0, result.output
-    drivers = sorted(path.name for path in (ROOT / "plugins/clearway_checkpoint").glob("*.sh"))
-    assert sorted(path.name for path in (tmp_path / "bin/checkpointers").iterdir()) == drivers
+    parts = ROOT / "plugins/clearway_checkpoint"
+    drivers = [*sorted(path.name for path in parts.glob("*.sh")), *sorted(path.name for path in parts.glob("*.c"))]
+    assert sorted(path.name for path in (tmp_path / "bin/checkpointers").iterdir()) == sorted(drivers)
     names = [*launcher.LAUNCHER, launcher.ROOT_HELPER, *(f"checkpointers/{name}" for name in drivers)]
     assert result.output.splitlines()[: len(names)] == [str(tmp_path / "bin" / name) for name in names]
     assert "root must own it" in result.output
