@@ -669,6 +669,11 @@ hold() { # from its next image on
     find "$work/images" -type d ! -name 'ckpt_*' ! -path '*/ckpt_*_files*' -exec touch {}/hold \;
 }
 
+ended() { # ended PID: it may still be a zombie
+    { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 0
+    case ${stat##*) } in Z*|X*) ;; *) return 1 ;; esac
+}
+
 go_on() {
     enter_state
     find "$work/images" -name hold -exec rm -f {} +
@@ -714,8 +719,8 @@ checkpoint() { # checkpoint GENERATION PID: it is held then
     if [ -n "$reason" ]; then
         (go_on) >/dev/null
         runs=$(now)
-        until [ -n "$(peers)" ] || ! kill -0 "$2" || [ $(($(now) - runs)) -ge 10 ]; do pause; done 2>/dev/null
-        if [ -n "$(peers)" ]; then rm -f "$state/saving"; else echo stuck=yes; fi
+        until [ -n "$(peers)" ] || ended "$2" || [ $(($(now) - runs)) -ge 10 ]; do pause; done
+        if [ -n "$(peers)" ]; then rm -f "$state/saving"; elif ! ended "$2"; then echo stuck=yes; fi
         said=$(words)
         no "$reason${said:+; DMTCP said: $said}"
     fi
