@@ -18,6 +18,7 @@ from clearway.execution.commands import Commander
 from clearway.execution.cycle_context import Impossible, PlanningBasis, PlanningTime
 from clearway.execution.executor import Executor
 from clearway.execution.job_batch import CheckpointTurns, Pace
+from clearway.execution.losses import LossKeeper
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.restraints import Breaker, Gate, Quarantine, Suppression, UserPauses
 from clearway.execution.save_tests import SaveTestController
@@ -236,6 +237,7 @@ def assemble(config: Config, parts: Parts, leadership: Leadership) -> Cycle:
         gate=gate,
         basis=basis,
         cases=CaseKeeper(store, operations),
+        losses=LossKeeper(store, operations, parts.emit),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from clearway.model.claims import last_checkpoint, read_claims
+from clearway.model.claims import Restart, last_checkpoint, read_claims
 from clearway.model.operations import Operation, Preemption, PreemptionState
 from clearway.model.problem import Action
 from tests.slurm.cluster import SlurmCluster
@@ -59,7 +59,7 @@ def _of_job(p: Preemption, runs: Mapping[str, Sequence[Run]], near: timedelta) -
         return
     if not taken:
         own = run.state == "REQUEUED" and p.note != "it was requeued outside Clearway"
-        if own or (p.actual_lost_node_s or 0.0) > 0:
+        if own or (p.restart is None and (p.actual_lost_node_s or 0.0) > 0):
             yield f"sacct says {run.state}, and the record that it was not preempted: {p}"
         return
     expected = ("REQUEUED", "NODE_FAIL") if p.job.can_be_requeued else ("CANCELLED",)
@@ -73,7 +73,9 @@ def _of_job(p: Preemption, runs: Mapping[str, Sequence[Run]], near: timedelta) -
     if p.vacated_at is not None and p.vacated_at < run.end - near:  # later where Slurm did not answer for a while
         yield f"it ended at {run.end}, and was seen to have left at {p.vacated_at}"
     saved = p.checkpointed_at or last_checkpoint(read_claims(p.job)[0], run.start, p.requeued_at)
-    lost_s = max(0.0, (p.requeued_at - saved).total_seconds()) * p.job.num_nodes
+    if p.restart not in (None, Restart.OK):  # its launcher's word counts, which sacct does not know
+        return
+    lost_s = (max(0.0, (p.requeued_at - saved).total_seconds()) + (p.restart_s or 0.0)) * p.job.num_nodes
     if p.actual_lost_node_s is None or abs(p.actual_lost_node_s - lost_s) > near.total_seconds() * p.job.num_nodes:
         yield f"{p.actual_lost_node_s} node-seconds are lost, by sacct {lost_s}"
 

@@ -139,7 +139,8 @@ class JobProgress(Answer):
     predicted_checkpoint_s: float = Field(description="seconds")
     predicted_lost_work_node_s: float = Field(description="node-seconds")
     actual_lost_work_node_s: float | None = Field(
-        description="node-seconds; null until it leaves; of a job that was saved: if it goes on from its checkpoint"
+        description="node-seconds, its restart included; null until it leaves; of a job that was saved: if it goes on "
+        "from its checkpoint, until its next run says how it went on"
     )
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
+from clearway.model.claims import Restart
 from clearway.model.operations import EvictionState, PreemptionState
 from clearway.model.orders import MoveKind, Parallel, RollingState, TurnState
 from clearway.model.plan import Choice, ObstacleCode
@@ -203,8 +204,15 @@ class PreemptionView(Answer):
     returned_at: datetime | None = Field(description="when the job was seen running again")
     predicted_lost_work_node_s: float = Field(description="node-seconds")
     actual_lost_work_node_s: float | None = Field(
-        description="node-seconds; null until it leaves; of a job that was saved: if it goes on from its checkpoint"
+        description="node-seconds, its restart included; null until it leaves; of a job that was saved: if it goes on "
+        "from its checkpoint, until its next run says how it went on"
     )
+    loss_measured: bool = Field(
+        description="whether the loss was seen, and rests on no checkpoint that is not tried yet"
+    )
+    loss: str = Field(description="what it lost, in sentences; empty: it has not left, or nothing could be lost")
+    restart: Restart | None = Field(description="how the job says that it went on; null: not known")
+    restart_s: float | None = Field(description="how long its restart took, seconds; null: not known")
     predicted_checkpoint_s: float = Field(description="seconds")
     actual_checkpoint_s: float | None = Field(description="seconds; null until there is one")
     note: str = Field(description="why it ended as it did, or why its action was changed")

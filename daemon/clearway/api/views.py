@@ -19,6 +19,7 @@ from clearway.model import operations as o
 from clearway.model.audit import AuditRow
 from clearway.model.claims import read_claims
 from clearway.model.explanation import Explanation
+from clearway.model.losses import is_measured, told_loss
 from clearway.model.orders import DrainOrder, RelocationOrder, RollingDrain, RollingState
 from clearway.model.plan import Choice, Cost, DrainPlan, NoPlan, OperationPlan, Plan, RelocationPlan
 from clearway.model.records import BACKEND, MOST_CASES, PAUSED, STATUS, Key
@@ -263,7 +264,14 @@ def _order_view(order: DrainOrder | RelocationOrder) -> s.DrainView:
 
 
 def preemption_view(one: o.Preemption) -> s.PreemptionView:
-    return view(s.PreemptionView, one, one.job, partition=next(iter(one.job.partitions), ""))
+    return view(
+        s.PreemptionView,
+        one,
+        one.job,
+        partition=next(iter(one.job.partitions), ""),
+        loss=told_loss(one),
+        loss_measured=is_measured(one),
+    )
 
 
 def calibration_view(history: History, keys: Sequence[Key], now: datetime, asked: Page) -> r.CalibrationView:

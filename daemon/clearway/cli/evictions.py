@@ -200,7 +200,7 @@ def _told(e: s.EvictionView, why: Sequence[s.VerdictView], steps: Sequence[s.Ste
         ">nodes": lambda p: len(expand(p.nodes)),
         "action": lambda p: p.action.shown,
         "state": lambda p: p.state.value,
-        ">node-h\nlost": lambda p: render.node_hours(p.actual_lost_work_node_s),
+        ">node-h\nlost": lambda p: render.node_hours(p.actual_lost_work_node_s if p.loss_measured else None),
         ">node-h\nplanned": lambda p: render.node_hours(p.predicted_lost_work_node_s),
         "note": lambda p: p.note,
     }

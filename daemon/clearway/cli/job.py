@@ -71,7 +71,7 @@ def _told(found: JobView) -> Iterator[RenderableType]:
             "for": _goal,
             "planned": lambda each: render.minute(each.created_at),
             ">node-h\nlost": lambda each: render.node_hours(
-                each.preemption and each.preemption.actual_lost_work_node_s
+                each.preemption and (each.preemption.actual_lost_work_node_s if each.preemption.loss_measured else None)
             ),
             "outcome": lambda each: each.outcome,
         }
@@ -150,10 +150,8 @@ def _happened(p: PreemptionView) -> list[str]:
         if (at := getattr(p, field)) is not None:
             told.append(f"It {happened} at {render.when(at)}.")
             break
-    if p.actual_lost_work_node_s is not None and p.action is not Action.END:
-        # What it lost of what it had saved shows when it goes on, and whether it does.
-        if_so = ", if it goes on from its checkpoint" if p.checkpointed_at is not None else ""
-        told.append(f"It lost {node_hours(p.actual_lost_work_node_s)}{if_so}.")
+    if p.loss:
+        told.append(p.loss)
     if p.note:
         told.append(f"{p.note[:1].upper()}{p.note[1:]}.")
     return told

@@ -11,8 +11,8 @@ from clearway.model.durations import Duration
 
 # What a template may name; a notice that does not know one shows nothing there.
 JOB_FIELDS = (
-    "job_id", "job_name", "user", "at", "what", "why", "cause", "saved", "next", "how", "deadline", "urgent_job",
-    "urgent_user", "eviction_id",
+    "job_id", "job_name", "user", "at", "what", "why", "cause", "saved", "next", "how", "began", "deadline",
+    "urgent_job", "urgent_user", "eviction_id",
 )  # fmt: skip
 OPERATOR_FIELDS = (
     "at", "why", "deadline", "urgent_job", "urgent_user", "eviction_id", "nodes", "jobs", "lost_node_h", "until",
@@ -138,7 +138,11 @@ class TextsConfig(Section):
         "Clearway: job {job_id} has to leave its nodes by {deadline}: {why}. {how}", "the job is to leave soon"
     )
     left: JobText = key("Job {job_id} ({job_name}) was {what} at {at}: {why}. {saved}. {next}", "the job has left")
-    returned: JobText = key("Job {job_id} ({job_name}) was started again at {at}.", "the job runs again")
+    returned: JobText = key("Job {job_id} ({job_name}) was started again at {at}. {began}", "the job runs again")
+    began: JobText = key(
+        "Job {job_id} ({job_name}) did not go on from its newest checkpoint. {began}",
+        "the job went on from an older checkpoint, or began anew",
+    )
     held: JobText = key(
         "Job {job_id} ({job_name}) waits held in the queue since {at}, and does not start by itself: "
         "scontrol release {job_id}",

@@ -164,9 +164,11 @@ _BEGAN = {
 
 def _began(job: Job, claims: Claims | None) -> str:
     """Only the run itself can say whether it computes: it says so once its launcher has seen it."""
-    if claims is None or claims.checkpoint is None or job.restart_count == 0 or job.state is not JobState.RUNNING:
+    if claims is None or claims.checkpoint is None or job.state is not JobState.RUNNING:
         return ""
-    if claims.restart is None and claims.checkpointer == "application":
+    if claims.restart is None and (job.restart_count == 0 or claims.checkpointer == "application"):
+        return ""
+    if job.restart_count == 0 and claims.run is None:  # a first run that is said to have been restarted by nobody
         return ""
     return _BEGAN[claims.restart]
 

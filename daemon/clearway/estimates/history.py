@@ -132,11 +132,17 @@ class HistoryKeeper:
         self._revision += 1
         self._emit(record)
 
-    def record_restarts(self, snapshot: ClusterSnapshot, config: Config, now: datetime) -> None:
-        """Write down what jobs say of how their run began; once for each run, and again when they say more."""
+    def record_restarts(
+        self, snapshot: ClusterSnapshot, config: Config, now: datetime
+    ) -> list[tuple[Job, RestartRecord]]:
+        """Write down what jobs say of how their run began; once for each run, and again when they say more.
+
+        Returns what is new, or was told before the daemon started.
+        """
+        new: list[tuple[Job, RestartRecord]] = []
         found: dict[tuple[str, datetime], RestartRecord] = {}
         for job in snapshot.jobs:
-            if job.restart_count == 0 or job.start_time is None or "restart=" not in job.comment:
+            if job.start_time is None or "restart=" not in job.comment:
                 continue  # most jobs: not worth parsing
             run = (job.job_id, job.start_time)
             known = self._restarts.get(run)
@@ -148,7 +154,9 @@ class HistoryKeeper:
                 if self._store.record_restart(record):
                     self._emit(record)
                 self._revision += 1
+                new.append((job, record))
         self._restarts = found
+        return new
 
     def notice_returns(self, open_ones: Iterable[Operation]) -> None:
         """Read anew how long preemptees were away when one of them is not followed any more."""
@@ -262,13 +270,16 @@ def restart_record(job: Job, now: datetime, history: History) -> RestartRecord |
     """How this run of a job went on from a checkpoint; None while it does not say, or cannot be believed.
 
     Words without a run may be an earlier run's. Of a start that took longer than this run is old they certainly are.
+    In the job's first run the launcher has begun anew, because the program was ended by its checkpoint.
     A run that has ended counts too: one that ends at once after its restart was never seen to run.
     """
     claims, _ = read_claims(job)
     if claims is None or claims.restart is None or job.state not in _TELLING or job.start_time is None:
         return None
     took_s = claims.restart_s
-    if job.restart_count == 0 or (took_s or 0.0) > (now - job.start_time + CLOCK_SKEW).total_seconds():
+    if (job.restart_count == 0 and claims.run is None) or (took_s or 0.0) > (
+        now - job.start_time + CLOCK_SKEW
+    ).total_seconds():
         return None
     key = key_of(job, claims)
     nodes = max(1, job.num_nodes)

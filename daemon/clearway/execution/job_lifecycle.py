@@ -342,13 +342,14 @@ def _run_again(p: Preemption, seen: Job | None, now: datetime, context: StepCont
 def _ended(p: Preemption, seen: Job | None, now: datetime) -> Step:
     """``seen`` None: Slurm has forgotten it."""
     if p.state in AWAY:
-        return Step(S.ENDED, note=_ended_in_queue(p, now))
+        return Step(S.ENDED, note=_ended_in_queue(p, seen, now))
     if seen is not None and unanswered(p) and not seen.can_be_requeued and seen.raw_state in ENDS_BY_SIGNAL:
         why = "ended once it was asked to save itself, and may not be requeued any more"
         return Step(S.ENDED, note=why, void=p.state is S.VACATING)
     if p.state is S.VACATING:
         return _ended_while_leaving(p, seen, now)
-    return Step(S.ENDED, note="ended by itself, as planned" if p.action is Action.END else "ended by itself")
+    as_planned = p.action is Action.END and seen is not None and seen.raw_state in (*ENDS_BY_SIGNAL, "TIMEOUT")
+    return Step(S.ENDED, note=how_it_ended(seen) + (", as planned" if as_planned else ""))
 
 
 def _ended_while_leaving(p: Preemption, seen: Job | None, now: datetime) -> Step:
@@ -358,16 +359,41 @@ def _ended_while_leaving(p: Preemption, seen: Job | None, now: datetime) -> Step
     raw = "" if seen is None else seen.raw_state
     if p.answer is not Answer.REFUSED:
         if seen is not None and seen.restart_count > p.job.restart_count:
-            return Step(S.ENDED, note=_ended_in_queue(p, now))
+            return Step(S.ENDED, note=_ended_in_queue(p, seen, now))
         if p.action is not Action.SUSPEND and not p.job.can_be_requeued and raw[:9] in ("", "CANCELLED"):
             return Step(S.ENDED, note="cancelled, as planned")
         if seen is None:
             return Step(S.ENDED, note="ended while it was leaving")
-    return Step(S.ENDED, note="ended by itself before it had left" + (raw and f" ({raw})"), void=True)
+    return Step(S.ENDED, note=f"{how_it_ended(seen)} before it had left" + (raw and f" ({raw})"), void=True)
 
 
-def _ended_in_queue(p: Preemption, now: datetime) -> str:
+_ENDS = {
+    "TIMEOUT": "was ended by its time limit",
+    "NODE_FAIL": "ended because a node failed",
+    "BOOT_FAIL": "ended because a node did not boot",
+    "CANCELLED": "was cancelled",
+    "DEADLINE": "was ended by its deadline",
+    "OUT_OF_MEMORY": "was ended for want of memory",
+    "PREEMPTED": "was ended by Slurm's own preemption",
+    "REVOKED": "was revoked by Slurm",
+}
+
+
+def how_it_ended(seen: Job | None) -> str:
+    """By itself only where Slurm says so; ``seen`` None: it has forgotten the job."""
+    if seen is None:
+        return "is over, and Slurm does not say how it ended"
+    if seen.raw_state in ENDS_BY_SIGNAL:
+        return "ended by itself"
+    how = _ENDS.get(seen.raw_state.partition(" ")[0].partition("+")[0])
+    return how or f"is over; Slurm says {seen.raw_state or 'nothing'} of it"
+
+
+def _ended_in_queue(p: Preemption, seen: Job | None, now: datetime) -> str:
     deadline, limit = p.job.deadline, timedelta(seconds=p.job.time_limit_s or 0)
     if p.requeued_at is not None and deadline is not None and now + limit > deadline:
         return "Slurm removed it after its requeue: it could not end by its deadline any more"
-    return "requeued, and ended before it ran again" if p.state is S.VACATING else "ended by itself"
+    if seen is not None and seen.raw_state in ENDS_BY_SIGNAL:
+        return "ran again, and ended by itself"
+    how = how_it_ended(seen)
+    return f"requeued, and it {how}" if p.state is S.VACATING else how

@@ -139,6 +139,17 @@ class OpenOperations:
             self._outbox.stored()
         return begun
 
+    def keep_loss(self, before: Operation, after: Operation) -> None:
+        """Store what a job has lost, also of an operation that has ended."""
+        if after.eviction_id in self._open:
+            self.save(after)
+            return
+        notices = self._outbox.notices(before, after, frozenset(), self._now or after.state_since)
+        self._store.keep_loss(after, notices)
+        self._usage = self._takings = None
+        if notices:
+            self._outbox.stored()
+
     def replace_proposal(self, operation: Operation) -> None:
         """Store a proposal whose plan was made anew; nothing is kept of its plans before."""
         self.save(operation)

@@ -221,6 +221,12 @@ def _read(comment: str) -> tuple[Claims | None, str]:
         return None, str(error)
 
 
+def tells_restart(job: Job) -> bool:
+    """Whether its launcher says how each run goes on; of a program that saves itself only the program knows."""
+    claims, _ = read_claims(job)
+    return claims is not None and claims.run is not None and claims.checkpointer != "application"
+
+
 def saves(job: Job) -> Claims | None:
     """The claims of a job that can be checkpointed; None of any other."""
     claims, _ = read_claims(job)

@@ -38,6 +38,15 @@ class JobLeft(NamedTuple):
     operation: Operation  # for which it leaves
 
 
+class LossMeasured(NamedTuple):
+    """A job that had left has said how it went on, so what it lost is known."""
+
+    before: Preemption
+    preemption: Preemption
+    partition: str
+    operation: Operation
+
+
 class OperationFinished(NamedTuple):
     operation: Operation
 
@@ -72,7 +81,7 @@ class CycleCut(NamedTuple):
     error: CycleEndedError
 
 
-OperationEvent = PlanMade | PlanExplained | CommandGiven | JobLeft | OperationFinished | RollingProgress
+OperationEvent = PlanMade | PlanExplained | CommandGiven | JobLeft | LossMeasured | OperationFinished | RollingProgress
 CycleEvent = CycleReport | CycleFailed | HandlingFailed | CycleCut
 Event = OperationEvent | CheckpointRecord | RestartRecord | CalendarRead | CycleEvent
 Emit = Callable[[Event], None]

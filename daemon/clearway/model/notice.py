@@ -20,6 +20,7 @@ class NoticeKind(StrEnum):
     WARNED = "warned"  # the job is to leave soon
     LEFT = "left"  # the job was requeued, cancelled or suspended
     RETURNED = "returned"  # it runs again
+    BEGAN = "began"  # it did not go on from its newest checkpoint
     HELD = "held"  # it waits held in the queue, until somebody releases it
     APPROVAL = "approval"  # a plan waits for approval
     LOOP = "loop"  # jobs leave again and again without an end to it
@@ -27,7 +28,7 @@ class NoticeKind(StrEnum):
     LATE = "late"  # a deadline was missed
 
 
-ABOUT_JOBS = frozenset({NoticeKind.WARNED, NoticeKind.LEFT, NoticeKind.RETURNED, NoticeKind.HELD})
+ABOUT_JOBS = frozenset({NoticeKind.WARNED, NoticeKind.LEFT, NoticeKind.RETURNED, NoticeKind.BEGAN, NoticeKind.HELD})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar, Self, TypeVar
 
+from clearway.model.claims import Restart
 from clearway.model.cluster import Job
 from clearway.model.orders import DrainOrder, PromiseOrder, RelocationOrder
 from clearway.model.outcome import PLANNED_ANEW, Outcome, OutcomeCode
@@ -115,7 +116,10 @@ class Preemption:
     answer: Answer | None = None
     vacated_at: datetime | None = None
     returned_at: datetime | None = None
+    # Until ``restart`` is known: what it loses if it goes on from its checkpoint. Then as measured, restart included.
     actual_lost_node_s: float | None = None
+    restart: Restart | None = None  # how the job says that it went on
+    restart_s: float | None = None  # how long that took
     actual_checkpoint_s: float | None = None
     waits_until: datetime | None = None  # as Slurm lets a requeued job wait, before anybody has changed that
     # The job's Nice before it was changed, and what it was changed to: it is put back while it is still that.

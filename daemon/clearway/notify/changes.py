@@ -18,7 +18,8 @@ from email.message import EmailMessage
 from email.utils import format_datetime
 
 from clearway.config.notify import MailConfig, TextsConfig, filled
-from clearway.model.claims import CLAIM
+from clearway.model.claims import CLAIM, Restart
+from clearway.model.losses import is_measured, not_known, told_loss
 from clearway.model.notice import Channel, Notice, NoticeKind
 from clearway.model.operations import (
     CHECKPOINTS,
@@ -50,6 +51,7 @@ _SUBJECTS = {
     NoticeKind.WARNED: "job {job_id} is to leave soon",
     NoticeKind.LEFT: "job {job_id} was {what}",
     NoticeKind.RETURNED: "job {job_id} was started again",
+    NoticeKind.BEGAN: "job {job_id} did not go on from its newest checkpoint",
     NoticeKind.HELD: "job {job_id} is held in the queue",
     NoticeKind.APPROVAL: "operation {eviction_id} waits for approval",
     NoticeKind.LOOP: "jobs leave again and again",
@@ -73,6 +75,8 @@ def notices_of(before: Operation | None, after: Operation, given: AbstractSet[st
             yield from _warning(after, p, now)
         if p.requeued_at is not None:
             yield from _of_job(after, old, p, p.requeued_at, now, given=p.job_id in given)
+        if p.restart in (Restart.FALLBACK, Restart.SCRATCH) and (old is None or old.restart is None):
+            yield from _messages(NoticeKind.BEGAN, after, p, now, now)
 
 
 def _warning(e: Operation, p: Preemption, now: datetime) -> Iterator[Notice]:
@@ -139,6 +143,7 @@ def _job_facts(e: Operation, p: Preemption, at: datetime) -> dict[str, str]:
         "what": fate,
         "saved": _saved(p),
         "next": then,
+        "began": not_known(p) if p.restart is None else told_loss(p),
         "how": "It will be asked to save itself, and then requeued." if p.action in CHECKPOINTS else how,
         **_urgent(e),
     }
@@ -191,6 +196,8 @@ def _saved(p: Preemption) -> str:
         return f"saved {p.checkpointed_at:%H:%M} UTC"
     if p.actual_lost_node_s is None:
         return "what was not saved is lost"
+    if not is_measured(p):
+        return f"not saved since its last checkpoint: {p.actual_lost_node_s / 3600:.2f} node-hours"
     return f"not saved: {p.actual_lost_node_s / 3600:.2f} node-hours lost"
 
 

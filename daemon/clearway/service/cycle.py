@@ -17,6 +17,7 @@ from clearway.estimates.history import HistoryKeeper
 from clearway.execution.cycle_context import CycleContext, PlanningBasis
 from clearway.execution.executor import Executor
 from clearway.execution.lifecycle import is_placement, placement_number
+from clearway.execution.losses import LossKeeper
 from clearway.execution.open_operations import OpenOperations
 from clearway.execution.restraints import (
     BREAKER,
@@ -104,6 +105,7 @@ class Cycle:
     gate: Gate
     basis: PlanningBasis
     cases: CaseKeeper
+    losses: LossKeeper
     in_force: Config = field(init=False)  # with those rules alone that hold on this site
     _bytes: int = 0  # of the database, as they were last asked for
     _waits_again: set[tuple[str, int]] = field(default_factory=set)  # job and restart count: looked at
@@ -199,6 +201,7 @@ class Cycle:
         """What follows one snapshot after another has missed some, or another daemon writes."""
         self.parts.history.forget()
         self.cases.forget()
+        self.losses.forget()
 
     def _call_off(self, why: str, now: datetime, *, unplanned: bool = False) -> None:
         for e in self.operations.all():
@@ -249,7 +252,7 @@ class Cycle:
 
     def _record_history(self, context: CycleContext, followed: Sequence[Operation]) -> None:
         history, snapshot = self.parts.history, context.snapshot
-        history.record_restarts(snapshot, context.config, context.now)
+        self.losses.follow(history.record_restarts(snapshot, context.config, context.now), context.now)
         history.notice_returns(followed)
         history.record_ends(snapshot, {p.job_id for e in followed for p in e.preemptions})
 

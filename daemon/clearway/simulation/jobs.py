@@ -105,7 +105,7 @@ class SimulatedJob:
     def forget_claims(self, *more: str) -> None:
         """As the launcher does when it begins: what an earlier run said of its checkpoints does not hold any more."""
         comment = self.job.comment
-        for key in ("asked", "state", "last", *more):
+        for key in ("asked", "state", "last", "restart", "restart_s", *more):
             comment = re.sub(rf"\b{key}=[^,\s]*,?", "", comment)
         self.job = replace(self.job, comment=comment.rstrip(","))
         if "clearway:checkpoint=signal" in comment and self.tells:

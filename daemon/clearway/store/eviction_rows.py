@@ -29,13 +29,15 @@ from sqlalchemy import (
 from clearway.estimates.learning import Requeued
 from clearway.model.cluster import Job, Submission, of_one_job
 from clearway.model.errors import StoreError
-from clearway.model.operations import EvictionState, OperationKind, Preemption, PreemptionState, Subject
+from clearway.model.notice import Notice
+from clearway.model.operations import EvictionState, Operation, OperationKind, Preemption, PreemptionState, Subject
 from clearway.model.orders import MoveKind
 from clearway.model.outcome import OutcomeCode
 from clearway.model.problem import Action
 from clearway.model.records import Involvement, Loop, NewStep, StepLog, StepRecord, Taking, Usage
 from clearway.store import rows
 from clearway.store.plan_rows import forget_parts, parts_named
+from clearway.store.record_rows import add_notices
 from clearway.store.tables import EVICTIONS, EXPLANATIONS, PLANS, PREEMPTIONS, STEPS
 
 PRUNED_AT_ONCE = 100  # evictions a transaction: others may write in between
@@ -87,6 +89,14 @@ def write_preemptions(connection: Connection, eviction_id: int, wanted: Sequence
     if gone := len(wanted) < len(stored):
         connection.execute(delete(PREEMPTIONS).where(own, at >= len(wanted)))
     return bool(by_columns or added or gone)
+
+
+def keep_loss(connection: Connection, ended: Operation, notices: Sequence[Notice]) -> None:
+    """What jobs have lost shows when they go on, which may be after the end of the operation that they left for."""
+    write_preemptions(connection, ended.eviction_id, ended.preemptions)
+    values = {"actual_lost_node_s": ended.actual_lost_node_s}
+    connection.execute(update(EVICTIONS).where(EVICTIONS.c.eviction_id == ended.eviction_id).values(values))
+    add_notices(connection, notices)
 
 
 def requeued(connection: Connection) -> tuple[Requeued, ...]:

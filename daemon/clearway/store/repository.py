@@ -239,6 +239,7 @@ class Store(LeasedStore):
         with self._database.reading() as connection:
             return self._plans.of_eviction(connection, eviction_id)
 
+    keep_loss = method(eviction_rows.keep_loss, writes=True)
     involvements = method(eviction_rows.involvements)
     successor = method(eviction_rows.successor)
     newest_begun = method(eviction_rows.newest_begun)

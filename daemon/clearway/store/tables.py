@@ -138,6 +138,8 @@ PREEMPTIONS = _table(
     _given("predicted_lost_node_s", Figure),
     _given("predicted_checkpoint_s", Figure),
     Column("actual_lost_node_s", Figure),
+    Column("restart", word(Restart)),  # NULL: how its next run began is not known
+    Column("restart_s", Figure),
     Column("actual_checkpoint_s", Figure),
     _given("reason", LongText),
     _given("note", LongText),

@@ -346,6 +346,12 @@ class LogLines:
         log.info("job has left its nodes", lost_work_node_s=p.actual_lost_node_s, checkpoint_s=p.actual_checkpoint_s)
 
     @write.register
+    def _measured(self, event: events.LossMeasured) -> None:
+        p = event.preemption
+        log = self._log.bind(job=p.job.display_id, user=p.job.user, eviction=event.operation.eviction_id)
+        log.info("loss measured", restart=p.restart and p.restart.value, lost_work_node_s=p.actual_lost_node_s)
+
+    @write.register
     def _ended(self, event: events.OperationFinished) -> None:
         eviction = event.operation
         self._tell_steps(eviction.eviction_id)

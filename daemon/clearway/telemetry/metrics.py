@@ -16,8 +16,9 @@ from clearway.config.configuration import Config, Mode
 from clearway.drain.rolling import newly_skipped, standstill_s
 from clearway.estimates.history import saved_node_s
 from clearway.model import events
-from clearway.model.claims import CLAIM, read_claims
+from clearway.model.claims import CLAIM, read_claims, tells_restart
 from clearway.model.clock import Clock, SystemClock
+from clearway.model.losses import is_measured
 from clearway.model.operations import Drain, Eviction, EvictionState, Operation, PreemptionState, Promise, Relocation
 from clearway.model.outcome import OutcomeCode
 from clearway.model.records import CheckpointOutcome, CheckpointRecord, RestartRecord
@@ -40,9 +41,11 @@ class Metrics(Families):
 
     Work is counted once a job has left, as Slurm says afterwards: a counter cannot take anything back.
 
-    lost    nodes x time since the job's last checkpoint (``Preemption.actual_lost_node_s``).
+    lost    nodes x time since the job's last checkpoint (``Preemption.actual_lost_node_s``). More is added once its
+            next run says that it went on from an older one, or began anew, and how long its restart took.
     saved   what would have been lost had the job been killed at the moment it was asked to save itself, less what was
-            lost after all. Nothing for jobs that were requeued without being asked; never negative.
+            lost after all. Where the next run says how it went on, once it has.
+            Nothing for jobs that were requeued without being asked; never negative.
 
     Each job that leaves is counted by account twice: for what it left for, and for itself. A site may have thousands
     of accounts, and where Slurm enforces none, users invent them. So each of these families has at most
@@ -130,6 +133,8 @@ class Metrics(Families):
                 self._count_end(operation)
             case events.JobLeft():
                 self._count_left(event)
+            case events.LossMeasured():
+                self._count_measured(event)
             case CheckpointRecord():
                 self._count_checkpoint(event)
             case RestartRecord():
@@ -250,17 +255,33 @@ class Metrics(Families):
         lost_node_s = preemption.actual_lost_node_s or 0.0
         self.add("preemptions", 1, action, event.partition)
         self.add("lost_work_node_seconds", lost_node_s, action)
-        self.add("saved_work_node_seconds", saved_node_s(preemption))
+        if is_measured(preemption) or not tells_restart(preemption.job):
+            self.add("saved_work_node_seconds", saved_node_s(preemption))
         if (took_s := preemption.actual_checkpoint_s) is not None:
             self.observe("checkpoint_duration_seconds", took_s)
             self.observe("checkpoint_prediction_error_seconds", took_s - preemption.predicted_checkpoint_s)
-        rule, account, partition = _cause(event.operation)
-        cause = self._causes.within(rule, self._named(account), partition)
-        payer = self._payers.within(self._named(preemption.job.account), event.partition)
+        cause, payer = self._who(event)
         self.add("caused_preemptions", 1, *cause)
         self.add("caused_lost_work_node_seconds", lost_node_s, *cause)
         self.add("suffered_preemptions", 1, *payer)
         self.add("suffered_lost_work_node_seconds", lost_node_s, *payer)
+
+    def _who(self, event: events.JobLeft | events.LossMeasured) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The labels of what the job left for, and of itself."""
+        rule, account, partition = _cause(event.operation)
+        cause = self._causes.within(rule, self._named(account), partition)
+        return cause, self._payers.within(self._named(event.preemption.job.account), event.partition)
+
+    def _count_measured(self, event: events.LossMeasured) -> None:
+        """What was lost beyond what was counted when it left, and what its checkpoint has saved after all."""
+        before, after = event.before, event.preemption
+        more_node_s = max(0.0, (after.actual_lost_node_s or 0.0) - (before.actual_lost_node_s or 0.0))
+        cause, payer = self._who(event)
+        self.add("lost_work_node_seconds", more_node_s, after.action.value)
+        self.add("caused_lost_work_node_seconds", more_node_s, *cause)
+        self.add("suffered_lost_work_node_seconds", more_node_s, *payer)
+        if not is_measured(before) and tells_restart(before.job):
+            self.add("saved_work_node_seconds", saved_node_s(after))
 
     def _named(self, account: str) -> str:
         return account if self._accounts_named else OTHER

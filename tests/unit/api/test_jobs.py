@@ -62,6 +62,8 @@ def test_the_whole_story_of_an_eviction(api: ApiWorld) -> None:
     api.tick()
     (operation,) = told(api, jobs[0])["operations"]
     assert operation["preemption"]["actual_lost_work_node_s"] > 0
+    assert operation["preemption"]["loss_measured"]
+    assert operation["preemption"]["loss"].startswith("It lost "), "a job without a checkpoint: it is known at once"
     assert operation["preemption"]["returned_at"] is not None
 
 

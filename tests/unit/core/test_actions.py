@@ -98,7 +98,20 @@ TRIED_LONG_AGO = {"attempted_at": after(-10), "attempts": 5}
             S.SUSPENDED, RUNS, CONTEXT, {}, Step(S.RETURNED, note="it was resumed outside Clearway"), id="by hand"
         ),
         pytest.param(
-            S.SUSPENDED, None, CONTEXT, {}, Step(S.ENDED, note="ended by itself"), id="cancelled by its owner"
+            S.SUSPENDED,
+            job("101", state=J.ENDED, raw_state="CANCELLED"),
+            CONTEXT,
+            {},
+            Step(S.ENDED, note="was cancelled"),
+            id="cancelled by its owner",
+        ),
+        pytest.param(
+            S.SUSPENDED,
+            None,
+            CONTEXT,
+            {},
+            Step(S.ENDED, note="is over, and Slurm does not say how it ended"),
+            id="forgotten",
         ),
         pytest.param(S.SUSPENDED, job("101", state=J.COMPLETING), CONTEXT, {}, None, id="on its way out"),
         pytest.param(

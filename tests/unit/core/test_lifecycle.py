@@ -469,11 +469,42 @@ def ended(word: str, restarts: int = 0) -> Job:
     return chosen(state=J.ENDED, restart_count=restarts, raw_state=word)
 
 
+HOW = {
+    "COMPLETED": "ended by itself",
+    "FAILED": "ended by itself",
+    "TIMEOUT": "was ended by its time limit",
+    "NODE_FAIL": "ended because a node failed",
+    "CANCELLED": "was cancelled",
+}
+
+
 @pytest.mark.parametrize("answer", list(Answer))
-@pytest.mark.parametrize("word", ["COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "CANCELLED"])
+@pytest.mark.parametrize("word", HOW)
 def test_a_run_that_ended_was_not_requeued(word: str, answer: Answer) -> None:
     found = step(S.VACATING, ended(word), answer=answer)
-    assert found == Step(S.ENDED, note=f"ended by itself before it had left ({word})", void=True)
+    assert found == Step(S.ENDED, note=f"{HOW[word]} before it had left ({word})", void=True)
+
+
+@pytest.mark.parametrize("word", [*HOW, None])
+@pytest.mark.parametrize("state", [S.PLANNED, S.CHECKPOINTING, S.QUEUED])
+@pytest.mark.fault(
+    "A job that was cancelled, timed out or lost its node was said to have ended by itself.", found_by="trial"
+)
+def test_a_job_has_ended_by_itself_only_where_slurm_says_so(word: str | None, state: S) -> None:
+    found = step(state, None if word is None else ended(word, int(state is S.QUEUED)))
+    assert found is not None
+    assert (found.state, found.command) == (S.ENDED, None)
+    assert ("ended by itself" in found.note) is (word in ("COMPLETED", "FAILED"))
+    assert word is None or HOW[word] in found.note
+
+
+def test_a_job_that_was_to_end_in_time_may_be_cancelled() -> None:
+    notes = {word: step(S.PLANNED, ended(word), Action.END) for word in ("COMPLETED", "TIMEOUT", "CANCELLED")}
+    assert {word: found and found.note for word, found in notes.items()} == {
+        "COMPLETED": "ended by itself, as planned",
+        "TIMEOUT": "was ended by its time limit, as planned",
+        "CANCELLED": "was cancelled",
+    }
 
 
 def test_a_requeued_job_that_is_cancelled_in_the_queue_was_preempted() -> None:

@@ -92,7 +92,7 @@ function Summary({ e }) {
   const predicted = e.plan.predicted_nodes_free_at;
   return html`<${Figures} of=${[
     ["Jobs that leave", count(e.preemptees), `${plural(e.plan.nodes_to_free, "node")} to be freed`],
-    ["Work lost", nodeHours(e.predicted_lost_work_node_s), e.actual_lost_work_node_s > 0 || e.finished_at ? `so far really ${nodeHours(e.actual_lost_work_node_s)}` : "as planned"],
+    ["Work lost", nodeHours(e.predicted_lost_work_node_s), e.actual_lost_work_node_s > 0 || e.finished_at ? `so far ${nodeHours(e.actual_lost_work_node_s)}${e.preemptions.some((p) => p.loss && !p.loss_measured) ? ", if jobs go on from their checkpoints" : ", as measured"}` : "as planned"],
     ["Saving takes", duration(chosen.checkpoint_s), "of the shared file system"],
     ["Coming back costs", nodeHours(chosen.return_node_s), "queueing and restart, on top of the work lost"],
     ["Nodes free", html`<${When} at=${predicted} />`, "as planned, at the latest"],
@@ -116,7 +116,7 @@ function Leaving({ e, explained }) {
     ["User", (p) => html`<${Said} text=${p.user} />`],
     ["How it leaves", (p) => WAYS[p.action] || words(p.action)],
     ["State", (p) => html`<${State} of=${p.state} />${p.note && html` <small><${Said} text=${p.note} longest=${200} /></small>`}`],
-    ["Work lost", (p) => html`${nodeHours(p.predicted_lost_work_node_s)}${p.actual_lost_work_node_s !== null && html` <small>${p.checkpointed_at ? "if it goes on from its checkpoint:" : "really"} ${nodeHours(p.actual_lost_work_node_s)}</small>`}`, "number"],
+    ["Work lost", (p) => html`${nodeHours(p.predicted_lost_work_node_s)}${p.loss && html` <small>${p.loss}</small>`}`, "number"],
     ["Saving takes", (p) => (p.predicted_checkpoint_s ? html`${duration(p.predicted_checkpoint_s)}${p.actual_checkpoint_s !== null && html` <small>really ${duration(p.actual_checkpoint_s)}</small>`}` : "–"), "number"],
     ["Why this job", (p) => html`<${Said} text=${p.reason} longest=${300} />`],
     ...(e.drain ? [] : [["Sparing it would cost", spared]]),

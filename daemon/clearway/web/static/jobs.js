@@ -67,7 +67,7 @@ function Part({ o }) {
       ["Saved", html`<${When} at=${p.checkpointed_at} />`],
       ["Left", html`<${When} at=${p.vacated_at} />`],
       ["Started again", html`<${When} at=${p.returned_at} />`, o.runs_again_at && html`expected at <${When} at=${o.runs_again_at} />`],
-      ["Work lost", nodeHours(p.actual_lost_work_node_s ?? p.predicted_lost_work_node_s), p.actual_lost_work_node_s === null ? "as planned" : p.checkpointed_at ? "if it goes on from its checkpoint" : "really"],
+      ["Work lost", p.loss && !p.loss_measured ? "not known yet" : nodeHours(p.actual_lost_work_node_s ?? p.predicted_lost_work_node_s), p.loss || (p.actual_lost_work_node_s === null ? "as planned" : "")],
     ]} />`}
     ${o.verdict && html`<p><strong>Why:</strong> <${Said} text=${o.verdict.reason} longest=${400} /></p>`}
     ${o.sparing?.sentence && html`<p><strong>Otherwise:</strong> <${Said} text=${o.sparing.sentence} longest=${400} /></p>`}
