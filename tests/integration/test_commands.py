@@ -17,9 +17,10 @@ from clearway.model.claims import CheckpointHow, Restart, SaveState
 from clearway_checkpoint.criu import Criu
 from clearway_checkpoint.dmtcp import Dmtcp
 from tests.integration.bench import LAUNCHER, SHELLS, Bench, poll
+from tests.integration.stand_in import install_dmtcp
 from tests.integration.test_dmtcp import Run as DriverRun
 from tests.integration.test_dmtcp import end_group, real  # noqa: F401 - a fixture
-from tests.integration.test_restart_endings import FAKE, Job
+from tests.integration.test_restart_endings import Job
 
 TOOLS = ("dmtcp_launch", "dmtcp_coordinator", "dmtcp_command", "dmtcp_restart")
 DRIVERS = {"dmtcp": Dmtcp().driver, "criu": Criu().driver}
@@ -193,9 +194,7 @@ def test_reading_has_an_end(site: Path) -> None:
 
 
 def stand_ins(bench: Bench) -> None:
-    for tool in TOOLS:
-        (bench.folder / tool).write_text(FAKE.read_text())
-        (bench.folder / tool).chmod(0o755)
+    install_dmtcp(bench.folder)
     (bench.folder / "srun").write_text("#!/bin/sh\nwhile :; do sleep 1; done\n")
     (bench.folder / "srun").chmod(0o755)
 

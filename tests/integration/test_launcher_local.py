@@ -129,7 +129,8 @@ def test_it_is_saved_here_first_and_restarted_from_the_copy(bench: Bench, local:
     first.ask()
     generation = first.generations / "generation-000001"
     assert (generation / "manifest").exists()
-    assert {path.name.removesuffix(".clearway-zst") for path in generation.iterdir()} == {"image", "memory", "manifest"}
+    names = {path.name.removesuffix(".clearway-zst") for path in generation.iterdir()}
+    assert names == {"image", "memory", "manifest", "manifest.files", "manifest.used"}
     assert not list(local.rglob("image")), "this node's part is not needed any more"
     saved = int((generation / "image").read_text().split()[0])
     first.end()
