@@ -46,7 +46,7 @@ stop() { # stop PID: it and what is below it; at a moment at which none has ende
     while :; do
         for pid in $1 $(below "$1"); do
             kill -s STOP "$pid"
-            until grep -q ') [TZ] ' "/proc/$pid/stat"; do :; done
+            while [ -e "/proc/$pid/stat" ] && ! grep -q ') [TZ] ' "/proc/$pid/stat"; do :; done
         done 2>/dev/null
         tree="$1 $(below "$1")"
         grep -q ') Z ' $(printf '/proc/%s/stat ' $tree) 2>/dev/null || return 0
