@@ -112,6 +112,7 @@ beyond() { # beyond PID CHILD: what of that it has; silent when nothing is known
         find "/proc/$each/fd" -type l -printf '%l\n'
         sed -n 's/.* \(\/dev\/shm\/.*\)/\1/p; s/.* \(\/SYSV[0-9a-f]*\).*/\1/p' "/proc/$each/maps" | sort -u
     done 2>/dev/null | awk '
+        /^\/dev\/(ptmx|pts\/ptmx)$/ { print "it uses a terminal of its own, which CRIU does not always bring back"; exit }
         /^anon_inode:\[io_uring\]/ { print "it uses io_uring, which CRIU does not save"; exit }
         /^\/SYSV/ { print "it uses System V shared memory, which stays on its node"; exit }
         /^\/dev\/shm\// { print "it uses POSIX shared memory (" $1 "), which stays on its node"; exit }'

@@ -197,6 +197,9 @@ judge_all() { # why something that the program is seen to run cannot be saved wi
     ! name=$(named unshare nsenter bwrap) || { echo "it runs $name, which makes namespaces, and DMTCP cannot"; return; }
     ! grep -qE '(^|[^A-Za-z0-9_])env +(-i|-|--ignore-environment)( |$)' "$text" ||
         { echo "it runs a program with an empty environment (env -i), which ends at once under DMTCP"; return; }
+    if [ -n "${LD_PRELOAD:-}" ] || named LD_PRELOAD >/dev/null; then
+        echo "it has libraries loaded before all others (LD_PRELOAD), as DMTCP itself needs"; return
+    fi
     ! named parallel >/dev/null || { echo "it runs parallel, which under DMTCP ends before its tasks do"; return; }
     ! name=$(named inotifywait inotifywatch inotify pyinotify watchdog) ||
         { echo "it names $name, and DMTCP lets no program watch files (inotify)"; return; }
@@ -209,6 +212,10 @@ judge_all() { # why something that the program is seen to run cannot be saved wi
             other) echo "it runs $path, which is not a 64 bit program"; return ;;
         esac
         [ -z "$(mpi_of "$path")" ] || takes_mpi || { echo "it runs $path, which uses MPI; $no_mpi"; return; }
+        case $path in
+            /bin/*|/usr/bin/*) ;; # tail can, and does without it
+            *) ! grep -qF inotify_add_watch "$path" || { echo "it runs $path, which watches files (inotify), and DMTCP lets none"; return; } ;;
+        esac
     done <"$known/programs"
 }
 
