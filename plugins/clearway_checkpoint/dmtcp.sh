@@ -633,6 +633,7 @@ restless() { # does it start programs all the time; silent when not. The coordin
     before=$(newest)
     sleep 2
     after=$(newest)
+    : >"$state/looked"
     if [ "${after:-0}" -ge $((${before:-0} + most_started)) ]; then : >"$state/restless"; else rm -f "$state/restless"; fi
     [ ! -e "$state/restless" ] || echo "$is_restless"
 }
@@ -695,6 +696,7 @@ checkpoint() { # checkpoint GENERATION PID: it is held then
     [ -n "$count" ] || no "DMTCP's coordinator does not answer, or not all processes run: it can be saved at a later request"
     [ "$count" -gt 0 ] || no "the program has ended"
     reason=$(joined "$2")
+    [ -e "$state/looked" ] || restless >/dev/null
     [ -n "$reason" ] || [ ! -e "$state/restless" ] || reason=$is_restless
     [ -z "$reason" ] || no "$reason"
     # DMTCP does not survive a full disk, nor does the program.

@@ -20,6 +20,7 @@ TRY_S = 2
 SAVES = 2
 FEW = 6  # with fewer steps than this a program is asked by time
 PLAIN = "this job runs without checkpoints: "
+UNFIT = "this job cannot be saved as it is: "
 REFUSED = "no checkpoint: "
 ANEW = "starting anew"
 
@@ -152,6 +153,8 @@ def _live(program: Program, way: Way, base: Undisturbed, job: Job, outcome: Outc
         share = (job.run + 1) / (SAVES + 1)
         if job.run >= SAVES or not _reached(program, base, job, share, end) or _plain(job):
             break
+        if job.pairs().get("checkpoint") == "none":  # so nobody asks it
+            break
         if not _saved(job, outcome, end):
             break
         job.requeue()
@@ -225,7 +228,7 @@ def _refusals(job: Job) -> int:
 
 def _judge(base: Undisturbed, job: Job, outcome: Outcome) -> None:
     said = job.said()
-    told = [line for line in said if line.startswith((PLAIN, REFUSED, "cannot restart", "no checkpoint to"))
+    told = [line for line in said if line.startswith((PLAIN, UNFIT, REFUSED, "cannot restart", "no checkpoint to"))
             or ANEW in line or " ended the program: " in line]  # fmt: skip
     outcome.line = " / ".join(_anywhere(line, job) for line in told)
     steps, should = Counter(job.steps()), Counter(base.steps)
@@ -247,6 +250,8 @@ def _judge(base: Undisturbed, job: Job, outcome: Outcome) -> None:
         outcome.kind = "refused at the request"
     elif outcome.saves:
         outcome.kind = "saved"
+    elif any(line.startswith(UNFIT) for line in said):
+        outcome.kind = "refused before"
     else:
         outcome.kind = "ended before"
     if outcome.kind in {"hung", "lost", "wrong", "ended before"}:
