@@ -169,7 +169,18 @@ def test_a_program_that_stands_still_after_its_restart(bench: Bench, monkeypatch
 def test_a_program_that_ends_only_under_the_checkpointer(bench: Bench) -> None:
     status, said, _ = fake(bench, ends(), "dies")
     assert status == 1, said
+    assert "no: with the checkpointer it ended before it was saved, and this is not as in two undisturbed runs" in said
     assert "exit status 7 instead of 0" in said
+
+
+def test_a_program_that_the_checkpointer_ends(bench: Bench) -> None:
+    """The program has its own word for "stop", which the stand-in gives when it is to save it."""
+    program = ends().replace("while [ $n -lt 70 ]", '[ $n -gt 0 ] || rm -f "$FOLDER/stop"\nwhile [ $n -lt 70 ]')
+    program = program.replace("sleep 0.05", 'sleep 0.05; [ ! -e "$FOLDER/stop" ] || { rm "$FOLDER/count"; exit 9; }')
+    status, said, _ = fake(bench, program, "fatal")
+    assert status == 1, said
+    assert "no: it ended when it was to be saved (" in said
+    assert "exit status 9 instead of 0" in said
 
 
 @pytest.mark.parametrize(
