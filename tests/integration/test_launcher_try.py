@@ -216,6 +216,15 @@ def test_a_program_whose_undisturbed_runs_differ(bench: Bench) -> None:
     assert "not known: this differs between two undisturbed runs, too: when" in said
 
 
+def test_the_order_of_lines_may_be_anothers_doing(bench: Bench) -> None:
+    """Several processes may write a file: they are in step until they are saved."""
+    ending = "printf 'a\\nb\\n' >order; [ $began = 0 ] || printf 'b\\na\\n' >order"
+    status, said, _ = fake(bench, ends("began=$n", ending))
+    assert status == 2, said
+    assert "not known: it was saved and came back, but then the lines of this are in another order" in said
+    assert "two undisturbed runs: order" in said
+
+
 @pytest.mark.parametrize(
     ("program", "told"),
     [(COUNTS, "computes"), ('echo 1 >"$FOLDER/count"; exec sleep 300.75', "waits, as it does undisturbed")],
