@@ -17,6 +17,8 @@ from tests.checkpointed.program import Program
 LIMIT_S = 120.0  # of one program with one checkpointer
 ANSWER_S = 60.0  # of one request
 TRY_S = 2
+TRY_LIMIT_S = 200.0  # three runs, and one of them may hang
+YES = "yes"  # the word of a trial that finds that a program can be saved
 SAVES = 2
 FEW = 6  # with fewer steps than this a program is asked by time
 PLAIN = "this job runs without checkpoints: "
@@ -128,16 +130,17 @@ def tried(program: Program, way: Way, base: Undisturbed, folder: Path, launcher:
 
 
 def _try(program: Program, way: Way, folder: Path, launcher: Path) -> str:
-    """What ``clearway-run --try`` says: its last line, or that it can be saved."""
+    """The verdict of ``clearway-run --try``: "yes", or its line."""
     job = Job(folder, launcher, way.tools, way.program)
     prepare(program, job)
     try:
         job.start(command(program, way, launcher, "--try", str(TRY_S)), **program.env)
-        if not awaited(job.ended, LIMIT_S / 2):
+        if not awaited(job.ended, TRY_LIMIT_S):
             return "hung"
         if job.status() == 0:
-            return "can be saved"
-        return _anywhere(next(iter(reversed(job.said())), job.text("err")[-200:]), job)
+            return YES
+        verdicts = [line for line in job.said() if line.startswith(("no: ", "not known: "))]
+        return _anywhere(verdicts[-1] if verdicts else job.text("err")[-200:], job)
     finally:
         job.end()
 

@@ -59,6 +59,7 @@ class Bench:
         program: str,
         stdin: int | IO[bytes] = subprocess.DEVNULL,
         stdout: int | IO[bytes] | None = None,
+        cwd: Path | None = None,
         **more: str,
     ) -> subprocess.Popen[str]:
         """The launcher as the child of a process that is called slurmstepd, as in a batch job."""
@@ -76,8 +77,9 @@ class Bench:
         stepd = self.folder / "slurmstepd"
         command = [str(stepd), self.shell, str(LAUNCHER), *arguments, "--", str(path)]
         step = subprocess.Popen(
-            command, env=env, text=True, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, start_new_session=True
-        )
+            command, env=env, cwd=cwd, text=True, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
         self._started.append(step)
         return step
 

@@ -11,7 +11,10 @@ case $verb in
         [ "$fault" != unfit ] || { printf 'ok=no\nreason=the program is static\n'; exit 0; }
         [ "$fault" != doubtful ] || echo "warning=the program may hang"
         echo ok=yes ;;
-    start) shift; exec "$@" ;;
+    start)
+        [ "$fault" != dies ] || exit 7
+        shift
+        exec "$@" ;;
     checkpoint)
         touch "$FOLDER/elsewhere" "$CLEARWAY_DIR/fake.status"
         kill -STOP "-$2" 2>/dev/null
@@ -41,6 +44,7 @@ case $verb in
             exit 1
         fi
         head -n 1 "$generation/image" >"$FOLDER/count"
+        [ "$fault" != amiss ] || sed -i 's/$/0/' "$FOLDER/count" # what it remembers is not what it knew
         echo ok=yes >"$CLEARWAY_STATE/restarted"
         exec "$@" ;;
     broken)

@@ -89,7 +89,7 @@ def test_a_pipe_is_said_to_be_in_the_way_of_a_checkpoint_and_no_offer_is_made(be
 
 READS_AND_SAVES = """\
 trap 'echo > ck.new; mv ck.new ck' USR1
-wc -l >> counts
+wc -l >> "$FOLDER/counts"
 while :; do sleep 0.05; done
 """
 
@@ -102,46 +102,54 @@ while :; do sleep 0.05; done
         ("seq 120 | RUN ./reads", 0),
     ],
 )
-def test_a_trial_reads_the_input_twice(bench: Bench, form: str, rest: int) -> None:
+def test_each_run_of_a_trial_reads_the_input(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, form: str, rest: int
+) -> None:
     """And leaves a file to what comes after it."""
+    monkeypatch.setenv("CLEARWAY_TRY_LIMIT_S", "3")
     tool(bench, "reads", READS_AND_SAVES)
     _, output, said = batch(bench, form, launcher(bench, "--try", "1", *OPTIONS["application"]))
-    assert "this program can be saved here" in said, said
+    assert "not known: it was saved, came back and computes" in said, said
     lines = rest or 120
-    assert (bench.folder / "counts").read_text().split() == [str(lines)] * 2
+    assert (bench.folder / "counts").read_text().split() == [str(lines)] * 3
     assert output.count("\n") == rest
     assert not list(bench.folder.glob("clearway-run.*"))
 
 
-def test_a_trial_with_a_checkpointer_reads_the_input_from_its_file(bench: Bench) -> None:
-    tool(bench, "reads", "echo 1 >count; wc -l >> counts; while :; do sleep 0.05; done")
+def test_a_trial_with_a_checkpointer_reads_the_input_from_its_file(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLEARWAY_TRY_LIMIT_S", "3")
+    tool(bench, "reads", 'echo 1 >"$FOLDER/count"; wc -l >>"$FOLDER/counts"; while :; do sleep 0.05; done')
     for _ in range(2):
         status, _, said = batch(bench, "RUN ./reads <in.txt", launcher(bench, "--try", "1", "--checkpointer", "fake"))
-        assert status == 0, said
-    assert (bench.folder / "counts").read_text().split() == ["120"] * 4
+        assert status == 2, said
+        assert "it was saved, came back and computes" in said
+    assert (bench.folder / "counts").read_text().split() == ["120"] * 6
 
 
 @pytest.mark.parametrize("checkpointer", ["application", "fake"])
 def test_a_trial_at_a_terminal(bench: Bench, checkpointer: str) -> None:
     """A program that saves itself reads what is typed; no checkpointer can bring a terminal back, and that is said."""
-    tool(
-        bench, "reads", f'read -r line; echo 1 >count; echo "<$line>" >>typed\n{READS_AND_SAVES.replace("wc -l", ":")}'
-    )
+    script = f'read -r line; echo 1 >"$FOLDER/count"; echo "<$line>" >>"$FOLDER/typed"\n{READS_AND_SAVES}'
+    tool(bench, "reads", script.replace("wc -l", ":"))
     ours, theirs = pty.openpty()
     path = bench.folder / "script"
     run = launcher(bench, "--try", "1", *OPTIONS[checkpointer][:2])
     path.write_text(f"#!/bin/sh\ncd {bench.folder}\n{run} ./reads\n")
     env = os.environ | {"PATH": f"{bench.folder}:{os.environ['PATH']}", "FOLDER": str(bench.folder)}
-    os.write(ours, b"one\ntwo\n")
+    env["CLEARWAY_TRY_LIMIT_S"] = "3"
+    os.write(ours, b"one\ntwo\nthree\n")
     with subprocess.Popen(
         ["setsid", "--ctty", "--wait", "sh", str(path)], env=env, stdin=theirs, stderr=subprocess.PIPE, text=True
     ) as process:
         os.close(theirs)
         _, said = process.communicate(timeout=120)
     os.close(ours)
-    assert process.returncode == 0, said
+    assert process.returncode == 2, said
+    assert "it was saved, came back and computes" in said
     typed = (bench.folder / "typed").read_text().split()
-    assert typed == (["<one>", "<two>"] if checkpointer == "application" else ["<>", "<>"])
+    assert typed == (["<one>", "<two>", "<three>"] if checkpointer == "application" else ["<>", "<>", "<>"])
     assert ("a terminal cannot be saved" in said) == (checkpointer == "fake")
 
 
