@@ -139,6 +139,12 @@ parent() {
     sed -n 's/^PPid:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null
 }
 
+below_launcher() { # or ended
+    at=$(parent "$1")
+    while [ "${at:-0}" -gt 1 ] && [ "$at" != "$launcher" ]; do at=$(parent "$at"); done
+    [ "${at:-$launcher}" = "$launcher" ]
+}
+
 apart() { # apart CHILD: a process of the job that has left the tree, as a daemon does
     [ -n "${SLURM_JOB_ID:-}" ] || return 0
     launcher=$(parent "$1") above=' ' at=$(parent "$1")
@@ -146,9 +152,8 @@ apart() { # apart CHILD: a process of the job that has left the tree, as a daemo
     for each in $(grep -lzx -- "SLURM_JOB_ID=$SLURM_JOB_ID" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3); do
         case $above in *" $each "*) continue ;; esac
         ! grep -qz '^SLURM_STEP_ID=' "/proc/$each/environ" 2>/dev/null || continue # of srun
-        at=$(parent "$each")
-        while [ "${at:-0}" -gt 1 ] && [ "$at" != "$launcher" ]; do at=$(parent "$at"); done
-        [ "${at:-$launcher}" != "$launcher" ] || continue # or it has ended
+        # One of ours that is just ending may have no parent of ours any more, for a moment.
+        ! below_launcher "$each" && sleep 0.5 && ! below_launcher "$each" || continue
         name=$(cat "/proc/$each/comm" 2>/dev/null) || continue
         echo "its process $each ($name) has left the program, as a daemon does, and CRIU would not save it"
     done

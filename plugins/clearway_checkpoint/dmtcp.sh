@@ -639,7 +639,7 @@ restless() { # does it start programs all the time; silent when not. The coordin
 }
 
 is_restless='it starts programs many times a second, and DMTCP may hang when it saves such a program'
-most_started=8 # in two seconds
+most_started=20 # in two seconds
 
 newest() {
     listed | sed 's/,.*//' | sort -n | tail -n 1
