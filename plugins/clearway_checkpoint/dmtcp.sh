@@ -305,10 +305,10 @@ find_version() {
 hold_library() { # hold_library FILE: what holds a program; a site may have built it as dmtcp_hold.so, beside this driver
     [ ! -s "$1" ] || return 0
     built=${driver%/*}/dmtcp_hold.so
-    [ ! -s "$built" ] || { cp "$built" "$1"; return; }
+    [ ! -s "$built" ] || { cp "$built" "$1.$$" && mv "$1.$$" "$1"; return; }
     headers=$(dirname "$(dirname "$(readlink -f "$(command -v dmtcp_launch)")")")/include
     "$(command -v cc || command -v gcc)" -shared -fPIC -O2 -I "$headers" -DDMTCP_PACKAGE_VERSION="\"$version\"" \
-        -o "$1" "${driver%.sh}_hold.c" >/dev/null 2>&1
+        -o "$1.$$" "${driver%.sh}_hold.c" >/dev/null 2>&1 && mv "$1.$$" "$1" # whole: tasks of srun look at the same time
 }
 
 probe() {
