@@ -44,7 +44,8 @@ def test_preempted_by_a_real_urgent_job_and_restarted_on_another_node(
 def test_tasks_on_two_nodes_are_saved_and_restarted(cluster: SlurmCluster, dmtcp_path: str) -> None:
     work = cluster.work
     driver = work / "dmtcp.sh"
-    shutil.copy(Dmtcp().driver, driver)
+    for part in (Dmtcp().driver, Dmtcp().driver.with_name("dmtcp_hold.c")):
+        shutil.copy(part, work / part.name)
     (work / "task.py").write_text(TASK)
     run = f"srun -N 2 -n 2 -- /usr/bin/python3 {work}/task.py {work}/rank {STEPS}"
     # The nodes of this cluster are one host, so loopback reaches the coordinator from both.
