@@ -80,12 +80,7 @@ def saved(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str],
 
 
 @pytest.mark.parametrize(
-    ("version", "what", "code"),
-    [
-        ("5.0", "exit 0", 0),
-        ("4.2.0", "exit 5", 5),
-        ("4.2.0", "kill KILL", 137),
-    ],
+    ("version", "what", "code"), [("5.0", "exit 0", 0), ("4.2.0", "exit 5", 5), ("4.2.0", "kill KILL", 137)]
 )
 @pytest.mark.fault(
     "A program that ended in the first moments of its restart was taken for a failed restart, and run again.",

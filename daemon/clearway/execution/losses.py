@@ -45,15 +45,27 @@ class LossKeeper:
         involved = self.store.involvements(job.job_id, seen=job, limit=_RUNS)
         known = [(each.eviction_id, p) for each in involved if (p := each.preemption) is not None]
         left = [(number, p) for number, p in known if p.requeued_at is not None and p.action not in _STAY]
-        if known and began_within_its_run(newest := known[0][1], job, record):
-            if newest.requeued_at is not None or not newest.state.terminal:
-                return newest.requeued_at is not None  # if it leaves, its next run tells of all that
-            broken = now - timedelta(seconds=record.restart_s or 0.0)
-            return self._keep(known[0][0], newest, measured(newest, job, record, broken, [p for _, p in left]))
+        if known and began_within_its_run(known[0][1], job, record):
+            return self._measure_broken(known[0], job, record, [p for _, p in left], now)
         if left and left[0][1].job.restart_count < record.run:
             (number, p), *earlier = left
             return self._keep(number, p, measured(p, job, record, p.requeued_at or now, [q for _, q in earlier]))
         return True
+
+    def _measure_broken(
+        self,
+        newest: tuple[int, Preemption],
+        job: Job,
+        record: RestartRecord,
+        earlier: Sequence[Preemption],
+        now: datetime,
+    ) -> bool:
+        """What a save has cost that ended the program."""
+        number, p = newest
+        if p.requeued_at is not None or not p.state.terminal:
+            return p.requeued_at is not None  # if it leaves, its next run tells of all that
+        broken = now - timedelta(seconds=record.restart_s or 0.0)
+        return self._keep(number, p, measured(p, job, record, broken, earlier))
 
     def _keep(self, eviction_id: int, p: Preemption, after: Preemption) -> bool:
         if p.restart is not None:

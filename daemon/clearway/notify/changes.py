@@ -75,8 +75,17 @@ def notices_of(before: Operation | None, after: Operation, given: AbstractSet[st
             yield from _warning(after, p, now)
         if p.requeued_at is not None:
             yield from _of_job(after, old, p, p.requeued_at, now, given=p.job_id in given)
-        if p.restart in (Restart.FALLBACK, Restart.SCRATCH) and (old is None or old.restart is None):
-            yield from _messages(NoticeKind.BEGAN, after, p, now, now)
+        yield from _of_restart(after, old, p, now)
+
+
+def _of_restart(e: Operation, old: Preemption | None, p: Preemption, now: datetime) -> Iterator[Notice]:
+    if _began_worse(p) and not (old is not None and _began_worse(old)):
+        yield from _messages(NoticeKind.BEGAN, e, p, now, now)
+
+
+def _began_worse(p: Preemption) -> bool:
+    """Not from its newest checkpoint."""
+    return p.restart in (Restart.FALLBACK, Restart.SCRATCH)
 
 
 def _warning(e: Operation, p: Preemption, now: datetime) -> Iterator[Notice]:
