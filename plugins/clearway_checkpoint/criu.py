@@ -16,6 +16,8 @@ class Criu(Driver):
         "Programs run under no_new_privs: setuid programs (ping, sudo, newgrp) get no rights in them.",
         "Files must be at the same path on the other node; one that was removed meanwhile makes a restart fail.",
         "No containers, no namespaces of their own, no connections to processes outside the job's program.",
+        "What stays on its node is refused: System V objects, POSIX shared memory, daemons, terminals of its own.",
+        "A program that is saved ends; if the eviction is called off, it is restarted from its image.",
         "The other node needs the same libraries and no older processor.",
         "GPUs only through cuda-checkpoint, which is experimental: tried by hand, on one GPU.",
     )

@@ -22,7 +22,10 @@ class Dmtcp(Driver):
         "srun inside the program, and TCP connections to outside of it, cannot be saved.",
         "srun must be written with a double dash: srun [options] -- PROGRAM.",
         "A full disk ends the program with exit status 99; free space is checked before, quotas are not seen.",
-        "What a program printed between its checkpoint and its end is printed again after a restart.",
+        "Timers, memory and files without a name (timerfd, memfd, O_TMPFILE), inotify and io_uring cannot be saved.",
+        "Programs with LD_PRELOAD or an empty environment, and programs that start ten others a second, are refused.",
+        "A node needs a C compiler and DMTCP's header, or a dmtcp_hold.so that the site has built.",
+        "After a node failure what a program printed since its newest image is printed again.",
         "After a restart the program's environment, SLURM_* included, is that of its first start.",
         "DMTCP's coordinator has no authentication: every process that reaches its port can save or end the program.",
     )
