@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.bench import Bench, poll, processes_with
+from tests.integration.bench import SHELLS, Bench, poll, processes_with
 from tests.integration.test_launcher_generations import COUNTS, FAKE
 from tests.real_dmtcp import dmtcp_folder
+
+# Each takes ten seconds: a short run tries one shell.
+TRIED = SHELLS if os.environ.get("CLEARWAY_FULL") else SHELLS[:1]
+pytestmark = pytest.mark.parametrize("bench", TRIED, indirect=True)
 
 # What this stand-in of a program remembers is in $FOLDER/count, outside of the folder that it works in.
 ENDS = """
