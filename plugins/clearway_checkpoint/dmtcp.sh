@@ -692,7 +692,8 @@ checkpoint() { # checkpoint GENERATION PID: it is held then
     enter_state
     generation=$1
     [ "$(cat "/proc/$2/comm" 2>/dev/null)" = srun ] && tasks=yes || tasks='' # start's own, above what is saved
-    count=$(peers)
+    runs=$(now)
+    until count=$(peers) && [ -n "$count" ] || [ $(($(now) - runs)) -ge 5 ]; do pause; done # one may be just beginning
     [ -n "$count" ] || no "DMTCP's coordinator does not answer, or not all processes run: it can be saved at a later request"
     [ "$count" -gt 0 ] || no "the program has ended"
     reason=$(joined "$2")
