@@ -716,7 +716,7 @@ checkpoint() { # checkpoint GENERATION PID: it is held then
         hold
         : >"$state/saving" # stays when the program does not come out of it whole
         ask_s=$limit_s ask -bc >/dev/null # whatever it answers
-        await_images || break
+        await_images || { ! ended "$2" || reason="the program has ended"; break; }
         reason=$(unsound "$2")
         rm -f "$state/saving"
         [ -n "$reason" ] || break

@@ -226,7 +226,8 @@ def _anywhere(text: str, job: Job) -> str:
 
 
 def _refusals(job: Job) -> int:
-    return sum(line.startswith(REFUSED) for line in job.said())
+    # One that ends while it is asked has not been refused: the trial was late.
+    return sum(line.startswith(REFUSED) and not line.endswith(": the program has ended") for line in job.said())
 
 
 def _judge(base: Undisturbed, job: Job, outcome: Outcome) -> None:
