@@ -220,7 +220,7 @@ case $verb in
             ! grep -qwsF "$each" "${CLEARWAY_STATE:-}/text" ||
                 fail "it runs $each, and what that starts is outside of what CRIU saves: let the program save itself"
         done
-        ! grep -qwsF parallel "${CLEARWAY_STATE:-}/text" ||
+        ! grep -qsE '(^|[^A-Za-z0-9_.-])parallel( |$)' "${CLEARWAY_STATE:-}/text" ||
             fail "it runs parallel, which loses its tasks' output when it goes on on another node"
         root probe
         ;;

@@ -200,7 +200,7 @@ judge_all() { # why something that the program is seen to run cannot be saved wi
     if [ -n "${LD_PRELOAD:-}" ] || named LD_PRELOAD >/dev/null; then
         echo "it has libraries loaded before all others (LD_PRELOAD), as DMTCP itself needs"; return
     fi
-    ! named parallel >/dev/null || { echo "it runs parallel, which under DMTCP ends before its tasks do"; return; }
+    ! grep -qE '(^|[^A-Za-z0-9_.-])parallel( |$)' "$text" || { echo "it runs parallel, which under DMTCP ends before its tasks do"; return; }
     ! name=$(named inotifywait inotifywatch inotify pyinotify watchdog) ||
         { echo "it names $name, and DMTCP lets no program watch files (inotify)"; return; }
     ! name=$(named apptainer singularity docker podman enroot shifter ch-run) ||
