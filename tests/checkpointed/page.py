@@ -12,8 +12,8 @@ from tests.checkpointed.trial import YES
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "fifty-programs.md"
 KINDS = {
-    "saved": "It was saved twice. It ended with the result, the output and the exit status of the undisturbed run.",
-    "refused before": "The launcher said before the start that it cannot be saved. It ran as without the launcher.",
+    "saved": "It was saved twice, or once if it had ended by then. Result, output and exit status are as undisturbed.",
+    "refused before": "The launcher said no before anybody asked. The program ran on, and its result is right.",
     "refused when asked": "The launcher said no at a request. The program went on, and its result is right.",
     "wrong": "The result, the output or the exit status is another one, or steps are missing.",
     "hung": "The program did not end within two minutes.",
