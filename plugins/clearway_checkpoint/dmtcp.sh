@@ -200,7 +200,8 @@ judge_all() { # why something that the program is seen to run cannot be saved wi
     if [ -n "${LD_PRELOAD:-}" ] || named LD_PRELOAD >/dev/null; then
         echo "it has libraries loaded before all others (LD_PRELOAD), as DMTCP itself needs"; return
     fi
-    ! grep -qE '(^|[^A-Za-z0-9_.-])parallel( |$)' "$text" || { echo "it runs parallel, which under DMTCP ends before its tasks do"; return; }
+    ! grep -qE '(^|[^A-Za-z0-9_.-])parallel( |$)' "$text" ||
+        { echo "it runs parallel, which under DMTCP ends before its tasks do"; return; }
     ! name=$(named inotifywait inotifywatch inotify pyinotify watchdog) ||
         { echo "it names $name, and DMTCP lets no program watch files (inotify)"; return; }
     ! name=$(named apptainer singularity docker podman enroot shifter ch-run) ||
@@ -214,7 +215,8 @@ judge_all() { # why something that the program is seen to run cannot be saved wi
         [ -z "$(mpi_of "$path")" ] || takes_mpi || { echo "it runs $path, which uses MPI; $no_mpi"; return; }
         case $path in
             /bin/*|/usr/bin/*) ;; # tail can, and does without it
-            *) ! grep -qF inotify_add_watch "$path" || { echo "it runs $path, which watches files (inotify), and DMTCP lets none"; return; } ;;
+            *) ! grep -qF inotify_add_watch "$path" ||
+                { echo "it runs $path, which watches files (inotify), and DMTCP lets none"; return; } ;;
         esac
     done <"$known/programs"
 }
@@ -700,7 +702,7 @@ checkpoint() { # checkpoint GENERATION PID: it is held then
     [ -e "$state/looked" ] || restless >/dev/null
     [ -n "$reason" ] || [ ! -e "$state/restless" ] || reason=$is_restless
     [ -z "$reason" ] || no "$reason"
-    # DMTCP does not survive a full disk, nor does the program.
+    # DMTCP does not survive a full disk, nor does the program. What an earlier attempt left is in the way.
     find "$work" \( -name 'ckpt_*' -o -name 'dmtcp_restart_script*' \) -prune -exec rm -rf {} +
     wanted=$(($(needed_kib) * 6 / 5))
     free=$(df -Pk "$work" | awk 'NR == 2 { print $4 }')
