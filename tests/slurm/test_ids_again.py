@@ -34,7 +34,8 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
 def begin_anew(cluster: SlurmCluster) -> None:
     """As after the loss of StateSaveLocation: no job is known, and the first id is 1 again."""
     cluster.end("slurmctld")
-    for file in (cluster.root / "state").glob("job_state*"):  # -c alone goes on counting
+    lost = ("job_state*", "resv_state*")  # with -c it goes on counting, and it brings a reservation back that is gone
+    for file in (file for pattern in lost for file in (cluster.root / "state").glob(pattern)):
         file.unlink()
     cluster.start_controller(clean=True)
     cluster.wait_for(cluster._all_idle, 60, "all nodes idle")
