@@ -42,19 +42,19 @@ number_of() { # number_of SIGNAL: as the kernel counts them; nothing where there
     case $1 in ''|*[!0-9]*) ;; *) echo "$1"; return ;; esac
     at=1
     while [ $at -le 64 ]; do
-        [ "$(kill -l $at 2>/dev/null)" != "$1" ] || { echo $at; return; }
+        [ "`kill -l $at 2>/dev/null`" != "$1" ] || { echo $at; return; }
         at=$((at + 1))
     done
 }
 
 below() { # a process and all that descend from it
     printf '%s\n' "$1"
-    for kid in $(cat /proc/"$1"/task/*/children 2>/dev/null); do below "$kid"; done
+    for kid in `cat /proc/"$1"/task/*/children 2>/dev/null`; do below "$kid"; done
 }
 
 fates() { # fates PID ...: a line for each that is this user's: PID, its parent, what the signal does to it, its name
     # shellcheck disable=SC2046 # paths
-    [ $# -eq 0 ] || cat $(printf '/proc/%s/status ' "$@") 2>/dev/null | awk -v number="$number" -v me="$(id -u)" '
+    [ $# -eq 0 ] || cat `printf '/proc/%s/status ' "$@"` 2>/dev/null | awk -v number="$number" -v me="`id -u`" '
         function in_mask(mask,   digit) {
             digit = index("0123456789abcdef", substr(mask, length(mask) - int((number - 1) / 4), 1)) - 1
             return int(digit / 2 ^ ((number - 1) % 4)) % 2
@@ -72,8 +72,8 @@ fates() { # fates PID ...: a line for each that is this user's: PID, its parent,
 
 step_processes() { # step_processes PID: what srun has started for this job on this node: children of slurmstepd, so not below
     # the program. Nor below the launcher, which hears the signal itself: 26.05 sets SLURM_STEP_ID in a batch script, too.
-    own=" $(below "$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$1/status")" | tr '\n' ' ') "
-    for process in $(grep -lzx -- "SLURM_JOB_ID=${SLURM_JOB_ID:-}" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3); do
+    own=" `below "$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$1/status")" | tr '\n' ' '` "
+    for process in `grep -lzx -- "SLURM_JOB_ID=${SLURM_JOB_ID:-}" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3`; do
         case $own in *" $process "*) continue ;; esac
         ! grep -qz '^SLURM_STEP_ID=' "/proc/$process/environ" 2>/dev/null || below "$process"
     done | sort -nu
@@ -81,12 +81,12 @@ step_processes() { # step_processes PID: what srun has started for this job on t
 
 audience() { # audience PID: the processes that the signal is sent to, a line each
     # shellcheck disable=SC2046 # process ids
-    said=$(fates $(below "$1"))
-    sruns=$(printf '%s\n' "$said" | awk '$4 == "srun" { parent[$1] = $2 }
-        END { for (pid in parent) if (!(parent[pid] in parent)) print pid }')
+    said=`fates $(below "$1")`
+    sruns=`printf '%s\n' "$said" | awk '$4 == "srun" { parent[$1] = $2 }
+        END { for (pid in parent) if (!(parent[pid] in parent)) print pid }'`
     if [ -n "$sruns" ]; then
         # shellcheck disable=SC2046 # process ids
-        tasks=$(fates $(step_processes "$1"))
+        tasks=`fates $(step_processes "$1")`
         if [ "${SLURM_JOB_NUM_NODES:-1}" = 1 ]; then
             said=$said'
 '$tasks
@@ -105,7 +105,7 @@ audience() { # audience PID: the processes that the signal is sent to, a line ea
             waits)
                 ! printf '%s\n' "$said" | grep -q "^$parent [0-9]* waits " || continue
                 sleep 0.2 2>/dev/null || sleep 1
-                case $(fates "$process") in *' waits '*) ;; *) continue ;; esac ;;
+                case `fates "$process"` in *' waits '*) ;; *) continue ;; esac ;;
             *) continue ;;
         esac
         ! printf '%s\n' "$said" | grep -q "^$parent [0-9]* hears " ||
@@ -116,8 +116,8 @@ audience() { # audience PID: the processes that the signal is sent to, a line ea
 
 deaf() { # deaf PID: would nobody hear a request
     [ -z "$command" ] || no "a command saves it"
-    number=$(number_of "$signal")
-    [ -z "$number" ] || [ -z "$(audience "$1")" ] || no "it catches $signal"
+    number=`number_of "$signal"`
+    [ -z "$number" ] || [ -z "`audience "$1"`" ] || no "it catches $signal"
     printf 'ok=yes\nreason=%s\n' "$unheard"
 }
 
@@ -130,7 +130,7 @@ link() { # which link FILE is; nothing where it is none
 }
 
 look() { # what FILE is now: its kind, and a number that is another one once it has changed. Nothing where it is not there
-    [ -e "$file" ] && [ -n "$(find "$file" -prune -user "$(id -u)")" ] || return 0
+    [ -e "$file" ] && [ -n "`find "$file" -prune -user "$(id -u)"`" ] || return 0
     if [ -d "$file" ]; then printf 'folder:'; else printf 'file:'; fi
     find -H "$file" -printf '%i %T@ %s %p\n' 2>/dev/null | LC_ALL=C sort | cksum | tr ' ' -
     [ ! -L "$file" ] || link | cksum
@@ -141,23 +141,23 @@ bytes() { # bytes PATH: of all files in it; fails where it is not there
 }
 
 mark() { # makes $asked, older than all that is written from now on, by the clock that tells the times of FILE
-    beside=$(place)
-    asked=$(mktemp "${beside%/*}/.clearway-asked.XXXXXX" 2>/dev/null) ||
-        asked=$(mktemp "${CLEARWAY_STATE:-/tmp}/asked.XXXXXX") || no "no temporary file"
+    beside=`place`
+    asked=`mktemp "${beside%/*}/.clearway-asked.XXXXXX" 2>/dev/null` ||
+        asked=`mktemp "${CLEARWAY_STATE:-/tmp}/asked.XXXXXX"` || no "no temporary file"
     # Files' times move in steps: what a quick program saves must not be of the same step.
-    until [ -n "$(find "$asked.later" -newer "$asked" 2>/dev/null)" ]; do
+    until [ -n "`find "$asked.later" -newer "$asked" 2>/dev/null`" ]; do
         touch "$asked.later" || no "no temporary file"
     done
-    led=$(link) seen='' longest=0
+    led=`link` seen='' longest=0
 }
 
 written() { # is there a complete checkpoint since mark
     [ -e "$file" ] || return 1
-    [ "$(link)" = "$led" ] || return 0
-    [ -n "$(find -H "$file" -newer "$asked" 2>/dev/null | head -n 1)" ] || return 1
+    [ "`link`" = "$led" ] || return 0
+    [ -n "`find -H "$file" -newer "$asked" 2>/dev/null | head -n 1`" ] || return 1
     [ -d "$file" ] || return 0
     late="$file is a folder in which something goes on changing: name the file in it that is written last"
-    now=$(date +%s) now_seen=$(look)
+    now=`date +%s` now_seen=`look`
     [ "$now_seen" = "$seen" ] || {
         [ -z "$seen" ] || [ $((now - changed)) -le "$longest" ] || longest=$((now - changed))
         seen=$now_seen changed=$now
@@ -177,10 +177,10 @@ save() { # save GENERATION PID
     else
         [ -n "$file" ] || no "neither a checkpoint file nor a checkpoint command is set"
         mark
-        number=$(number_of "$signal")
+        number=`number_of "$signal"`
         [ -n "$number" ] || no "there is no signal $signal"
         tries=0
-        until hearers=$(audience "$2") && [ -n "$hearers" ]; do # it may have been started just now
+        until hearers=`audience "$2"` && [ -n "$hearers" ]; do # it may have been started just now
             alive "$2" || no "the program has ended"
             tries=$((tries + 1))
             [ $tries -lt 10 ] || no "$unheard"
@@ -191,22 +191,22 @@ save() { # save GENERATION PID
             alive "$2" || no "the program ended without a checkpoint"
             sleep 0.1 2>/dev/null || sleep 1
         done
-        [ -n "$(find "$file" -prune -user "$(id -u)")" ] && [ -n "$(find -H "$file" -prune -user "$(id -u)")" ] ||
+        [ -n "`find "$file" -prune -user "$(id -u)"`" ] && [ -n "`find -H "$file" -prune -user "$(id -u)"`" ] ||
             no "$file was written by another user"
     fi
     held=yes # at once: what it does from here on it would do again
     whole STOP
     size=
-    [ -z "$file" ] || size=$(bytes "$file") || no "there is no $file after the checkpoint"
+    [ -z "$file" ] || size=`bytes "$file"` || no "there is no $file after the checkpoint"
     printf '%s\n%s\n' "${size:--}" "$file" >"$1/saved" || no "cannot write $1/saved"
     echo ok=yes
-    [ -z "$file" ] || echo "size_mib=$(du -smD "$file" | cut -f 1)"
+    [ -z "$file" ] || echo "size_mib=`du -smD "$file" | cut -f 1`"
     held=
 }
 
 verify() { # verify GENERATION
     { read -r size && read -r name; } 2>/dev/null <"$1/saved" || no "$1 holds no checkpoint"
-    [ "$size" = - ] || [ "$(bytes "$name")" = "$size" ] || no "$name is not what was saved"
+    [ "$size" = - ] || [ "`bytes "$name"`" = "$size" ] || no "$name is not what was saved"
     echo ok=yes
 }
 
@@ -217,7 +217,7 @@ case $verb in
     probe|go_on|end) echo ok=yes ;;
     start) shift; exec "$@" ;;
     deaf) deaf "$1" ;;
-    look) printf 'ok=yes\nseen=%s\n' "$(look | tr -d '\n')" ;;
+    look) printf 'ok=yes\nseen=%s\n' "`look | tr -d '\n'`" ;;
     checkpoint) save "$1" "$2" ;;
     verify) verify "$1" ;;
     restart) # the program reads its own file

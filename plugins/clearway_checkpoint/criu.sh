@@ -12,7 +12,7 @@
 
 set -u
 
-helper=${CLEARWAY_CRIU_HELPER:-$(command -v clearway-criu || echo /usr/local/sbin/clearway-criu)}
+helper=${CLEARWAY_CRIU_HELPER:-`command -v clearway-criu || echo /usr/local/sbin/clearway-criu`}
 
 fail() {
     printf 'ok=no\nreason=%s\n' "$*"
@@ -20,7 +20,7 @@ fail() {
 }
 
 root() { # root VERB ...: the helper
-    if [ "$(id -u)" -eq 0 ]; then env -u SUDO_UID "$helper" "$@"; else sudo -n "$helper" "$@"; fi
+    if [ "`id -u`" -eq 0 ]; then env -u SUDO_UID "$helper" "$@"; else sudo -n "$helper" "$@"; fi
 }
 
 # What is saved: the program and, above it, this. $1 is where the exit status goes, $2 the GPU processes at a dump.
@@ -33,7 +33,7 @@ set_canary() { env $defaults sleep 2147483647 </dev/null >/dev/null 2>&1 & canar
 pass_on() {
     caught=yes
     sleep 0.2
-    case $(cat "/proc/$canary/stat") in
+    case `cat "/proc/$canary/stat"` in
         ""|*") Z "*) wait "$canary"; set_canary ;;
         *) kill -s "$1" "$program" ;;
     esac
@@ -49,7 +49,7 @@ go_on() {
 }
 # What a shell starts in the background has no input, and ignores INT and QUIT. The program may have a descriptor 3 itself.
 for spare in 3 4 5 6 7 8 9; do [ -e "/proc/$$/fd/$spare" ] || break; done
-ignores=$(sed -n "s/^SigIgn:.*\(.\)\$/\1/p" /proc/$$/status)
+ignores=`sed -n 's/^SigIgn:.*\(.\)$/\1/p' /proc/$$/status`
 defaults=
 [ $((0x$ignores & 2)) -ne 0 ] || defaults="$defaults --default-signal=INT"
 [ -z "${BASH_VERSION:-}" ] && [ $((0x$ignores & 4)) -ne 0 ] || defaults="$defaults --default-signal=QUIT"
@@ -81,14 +81,14 @@ exit "$code"
 
 below() { # a process and all that descend from it
     printf '%s\n' "$1"
-    for kid in $(cat /proc/"$1"/task/*/children 2>/dev/null); do below "$kid"; done
+    for kid in `cat /proc/"$1"/task/*/children 2>/dev/null`; do below "$kid"; done
 }
 
 # A connection to elsewhere dies with the program that is saved: restored, it would fail, so it is said before.
 # shellcheck disable=SC2016 # awk's own
 outside() { # outside PID: the other end of a TCP connection of these processes that none of them holds
-    held=$(for each in $(below "$1"); do ls -l "/proc/$each/fd" 2>/dev/null; done |
-        sed -n 's/.*socket:\[\([0-9]*\)\]$/\1/p' | tr '\n' ' ')
+    held=`for each in $(below "$1"); do ls -l "/proc/$each/fd" 2>/dev/null; done |
+        sed -n 's/.*socket:\[\([0-9]*\)\]$/\1/p' | tr '\n' ' '`
     cat "/proc/$1/net/tcp" "/proc/$1/net/tcp6" 2>/dev/null | awk -v held="$held" '
         function number(hex,   at, value) {
             for (at = 1; at <= length(hex); at++) value = value * 16 + index("0123456789ABCDEF", substr(hex, at, 1)) - 1
@@ -107,7 +107,7 @@ outside() { # outside PID: the other end of a TCP connection of these processes 
 
 # What stays behind on a node, or is not in the tree that CRIU saves: restored elsewhere, the program would fail.
 beyond() { # beyond PID CHILD: what of that it has; silent when nothing is known
-    tree=$(below "$1")
+    tree=`below "$1"`
     for each in $tree; do
         find "/proc/$each/fd" -type l -printf '%l\n'
         sed -n 's/.* \(\/dev\/shm\/.*\)/\1/p; s/.* \(\/SYSV[0-9a-f]*\).*/\1/p' "/proc/$each/maps" | sort -u
@@ -116,7 +116,7 @@ beyond() { # beyond PID CHILD: what of that it has; silent when nothing is known
         /^anon_inode:\[io_uring\]/ { print "it uses io_uring, which CRIU does not save"; exit }
         /^\/SYSV/ { print "it uses System V shared memory, which stays on its node"; exit }
         /^\/dev\/shm\// { print "it uses POSIX shared memory (" $1 "), which stays on its node"; exit }'
-    me=$(id -u) since=$(stat -c %Y "/proc/$1")
+    me=`id -u` since=`stat -c %Y "/proc/$1"`
     awk -v me="$me" -v since="$since" 'NR > 1 && ($(NF - 5) == me || $(NF - 4) == me) && $NF >= since { exit 1 }' \
         /proc/sysvipc/sem 2>/dev/null || echo "there are System V semaphores of its user, which stay on their node"
     awk -v me="$me" -v since="$since" 'NR > 1 && $8 == me && $NF >= since { exit 1 }' /proc/sysvipc/msg 2>/dev/null ||
@@ -125,12 +125,12 @@ beyond() { # beyond PID CHILD: what of that it has; silent when nothing is known
 }
 
 unfit() { # unfit PID CHILD: why it cannot be saved now; silent when nothing is known. CHILD is the launcher's
-    for each in $(below "$1"); do
-        case $(cat "/proc/$each/comm" 2>/dev/null):$(readlink "/proc/$each/exe" 2>/dev/null) in
+    for each in `below "$1"`; do
+        case `cat "/proc/$each/comm" 2>/dev/null`:`readlink "/proc/$each/exe" 2>/dev/null` in
             srun:*|*/srun) echo "srun runs in it, and what srun starts is outside of what CRIU saves"; return ;;
         esac
     done
-    far=$(outside "$1")
+    far=`outside "$1"`
     [ -z "$far" ] || { echo "it has a TCP connection to $far, outside of itself"; return; }
     beyond "$1" "$2" | head -n 1
 }
@@ -140,21 +140,21 @@ parent() {
 }
 
 below_launcher() { # or ended
-    at=$(parent "$1")
-    while [ "${at:-0}" -gt 1 ] && [ "$at" != "$launcher" ]; do at=$(parent "$at"); done
+    at=`parent "$1"`
+    while [ "${at:-0}" -gt 1 ] && [ "$at" != "$launcher" ]; do at=`parent "$at"`; done
     [ "${at:-$launcher}" = "$launcher" ]
 }
 
 apart() { # apart CHILD: a process of the job that has left the tree, as a daemon does
     [ -n "${SLURM_JOB_ID:-}" ] || return 0
-    launcher=$(parent "$1") above=' ' at=$(parent "$1")
-    while [ "${at:-0}" -gt 1 ]; do above="$above$at " at=$(parent "$at"); done
-    for each in $(grep -lzx -- "SLURM_JOB_ID=$SLURM_JOB_ID" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3); do
+    launcher=`parent "$1"` above=' ' at=`parent "$1"`
+    while [ "${at:-0}" -gt 1 ]; do above="$above$at " at=`parent "$at"`; done
+    for each in `grep -lzx -- "SLURM_JOB_ID=$SLURM_JOB_ID" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3`; do
         case $above in *" $each "*) continue ;; esac
         ! grep -qz '^SLURM_STEP_ID=' "/proc/$each/environ" 2>/dev/null || continue # of srun
         # One of ours that is just ending may have no parent of ours any more, for a moment.
         ! below_launcher "$each" && sleep 0.5 && ! below_launcher "$each" || continue
-        name=$(cat "/proc/$each/comm" 2>/dev/null) || continue
+        name=`cat "/proc/$each/comm" 2>/dev/null` || continue
         echo "its process $each ($name) has left the program, as a daemon does, and CRIU would not save it"
     done
 }
@@ -162,27 +162,27 @@ apart() { # apart CHILD: a process of the job that has left the tree, as a daemo
 # --- GPUs, experimental: tried by hand on one H200, and with a stand-in (docs/explanation/criu.md) --------------------
 
 gpu_processes() { # gpu_processes PID: those below it that have a GPU open
-    for each in $(below "$1"); do
+    for each in `below "$1"`; do
         for file in /proc/"$each"/fd/*; do
-            case $(readlink "$file") in /dev/nvidia*) echo "$each"; break ;; esac
+            case `readlink "$file"` in /dev/nvidia*) echo "$each"; break ;; esac
         done
     done
 }
 
 gpu_save() { # gpu_save PID: their memory to the host's; driver 570 knows actions, older ones toggle
     rm -f "$gpu"
-    users=$(gpu_processes "$1")
+    users=`gpu_processes "$1"`
     [ -n "$users" ] || return 0
     command -v cuda-checkpoint >/dev/null || { reason="it uses a GPU, and there is no cuda-checkpoint"; return 1; }
     if cuda-checkpoint --help 2>&1 | grep -q -e --action; then how=action; else how=toggle; fi
     for each in $users; do # nothing is touched before all can be saved
         [ $how = action ] && ! cuda-checkpoint --get-restore-tid --pid "$each" >/dev/null 2>&1 || continue
-        reason="process $each ($(cat "/proc/$each/comm")) has the GPU open but no CUDA of its own: fork workers before CUDA starts"
+        reason="process $each (`cat "/proc/$each/comm"`) has the GPU open but no CUDA of its own: fork workers before CUDA starts"
         return 1
     done
     for each in $users; do
         # As its own shell knows it: after a restore that has other process ids than we see.
-        known=$(sed -n 's/^NSpid:.*[[:space:]]\([0-9]*\)$/\1/p' "/proc/$each/status")
+        known=`sed -n 's/^NSpid:.*[[:space:]]\([0-9]*\)$/\1/p' "/proc/$each/status"`
         if [ $how = toggle ]; then
             cuda-checkpoint --toggle --pid "$each" >&2
         else
@@ -211,7 +211,7 @@ image_of() { # image_of GENERATION: sets folder and name, as its file says
 
 case $verb in
     probe)
-        [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null || fail "there is no sudo on this node"
+        [ "`id -u`" -eq 0 ] || command -v sudo >/dev/null || fail "there is no sudo on this node"
         command -v setpriv >/dev/null || fail "there is no setpriv on this node"
         [ -x "$helper" ] || fail "there is no $helper"
         case ${2:-} in srun|*/srun) fail "what srun starts is outside of the program that CRIU saves" ;; esac
@@ -233,20 +233,20 @@ case $verb in
     deaf)
         pid=''
         [ ! -s "$restored" ] || read -r pid <"$restored"
-        reason=$(unfit "${pid:-$1}" "$1")
+        reason=`unfit "${pid:-$1}" "$1"`
         [ -n "$reason" ] || fail "nothing is known"
         printf 'ok=yes\nreason=%s\n' "$reason"
         ;;
     checkpoint)
         generation=$1 pid=$2 reason=
         [ ! -s "$restored" ] || read -r pid <"$restored"
-        folder=$(printf %s "${generation%/*}" | cksum | tr ' ' -) name=${generation##*/}
+        folder=`printf %s "${generation%/*}" | cksum | tr ' ' -` name=${generation##*/}
         saved=no
-        reason=$(unfit "$pid" "$2")
+        reason=`unfit "$pid" "$2"`
         [ -z "$reason" ] || fail "$reason"
         if gpu_save "$pid"; then
             for attempt in 1 2 3; do # a process that comes or goes meanwhile can be in its way
-                answer=$(root dump "$folder" "$name" "$pid")
+                answer=`root dump "$folder" "$name" "$pid"`
                 ! printf '%s\n' "$answer" | grep -qx ok=yes || { saved=yes; break; }
                 printf '%s\n' "$answer" | grep -q '^reason=criu dump: exit status 1$' && [ "$attempt" -lt 3 ] || break
                 sleep 0.2
@@ -277,13 +277,13 @@ reason=$reason"
         root restore "$folder" "$name" >"$said" 2>&1 &
         helper_pid=$!
         for each in TERM INT HUP USR1 USR2; do
-            trap 'kill -s '$each' "$(cat "$restored" 2>/dev/null)" 2>/dev/null' $each
+            trap 'kill -s '$each' "`cat "$restored" 2>/dev/null`" 2>/dev/null' $each
         done
         until grep -q '^pid=' "$said" || ! kill -0 $helper_pid 2>/dev/null; do sleep 0.1; done
         sed -n 's/^pid=//p' "$said" >"$restored"
         if grep -qx ok=yes "$said"; then
             # Its own shell brings the GPU back.
-            [ ! -s "$gpu" ] || kill -s CONT "$(cat "$restored")" 2>/dev/null
+            [ ! -s "$gpu" ] || kill -s CONT "`cat "$restored"`" 2>/dev/null
             echo ok=yes >"$CLEARWAY_STATE/restarted"
         else
             wait $helper_pid

@@ -16,6 +16,7 @@ from clearway.model.claims import CheckpointHow, Restart, SaveState
 from tests.integration.bench import Bench, poll
 
 FAKE = Path(__file__).with_name("fake_checkpointer.sh")
+PLUGINS = Path(__file__).parents[2] / "plugins"
 
 COUNTS = """
     n=$(cat "$FOLDER/count" 2>/dev/null || echo 0)
@@ -255,6 +256,26 @@ def test_asked_again_during_a_checkpoint(bench: Bench) -> None:
     poll(lambda: bench.claims().state is SaveState.SAVED)
     run.end()
     assert run.kept() == ["generation-000001"], "the checkpoint under way was the answer"
+
+
+@pytest.mark.fault(
+    "With bash as sh a signal that came while the launcher substituted a command was lost, or ended the launcher.",
+    found_by="random faults",
+)
+def test_many_signals_in_a_row(bench: Bench) -> None:
+    """Of $(...) none stands where a shell with traps would expand it."""
+    run = Run(bench)
+    for _ in range(1_500):
+        os.kill(run.pid, signal.SIGUSR1)
+        time.sleep(0.003)
+    poll(lambda: bench.claims().state is SaveState.SAVED)
+    assert "trap" not in run.end()
+    for script in (*PLUGINS.glob("slurm/clearway-*"), *PLUGINS.glob("clearway_checkpoint/*.sh")):
+        text = re.sub("^ *#.*|`[^`]*`", "", script.read_text(), flags=re.MULTILINE)
+        if script.name in ("clearway-criu", "dmtcp.sh"):  # programs of their own
+            assert not re.findall(r"^ *trap (?!''|-).*", text, re.MULTILINE)
+        else:
+            assert not re.findall(r"\$\([^(N].*", text), script.name  # $(NF - 1) is awk's
 
 
 def test_asked_while_it_tells_of_its_restart(bench: Bench) -> None:
