@@ -49,7 +49,7 @@ go_on() {
 }
 # What a shell starts in the background has no input, and ignores INT and QUIT. The program may have a descriptor 3 itself.
 for spare in 3 4 5 6 7 8 9; do [ -e "/proc/$$/fd/$spare" ] || break; done
-ignores=`sed -n 's/^SigIgn:.*\(.\)$/\1/p' /proc/$$/status`
+ignores=`sed -n "s/^SigIgn:.*\(.\)\\$/\1/p" /proc/$$/status`
 defaults=
 [ $((0x$ignores & 2)) -ne 0 ] || defaults="$defaults --default-signal=INT"
 [ -z "${BASH_VERSION:-}" ] && [ $((0x$ignores & 4)) -ne 0 ] || defaults="$defaults --default-signal=QUIT"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 import pytest
 
@@ -66,6 +67,39 @@ def test_one_that_never_answers_keeps_no_other_from_saving_itself(
     world.run_until(world.settled, limit_s=200)
     assert {p.state for p in world.eviction().preemptions} == {PreemptionState.RETURNED}
     assert not world.observer.failures
+
+
+@pytest.mark.fault(
+    "With the defaults one job that never answered kept the urgent job waiting, where none could take its place.",
+    found_by="trial",
+)
+@pytest.mark.parametrize("place", [0, 7, 15])
+def test_with_the_defaults_it_pays_for_itself(make_world: Callable[..., World], place: int) -> None:
+    world = make_world(node_count=NODES, config=settings("wait"))
+    jobs = full_of(world, [NEVER if number == place else SAVER for number in range(NODES)])
+    assert served(world) <= MAX_DELAY_S
+    assert lost(world, jobs) == [jobs[place]]
+    assert [each.job_id for each in world.store.checkpoint_history() if each.outcome is CheckpointOutcome.LATE] == [
+        jobs[place]
+    ]
+    world.run_until(world.settled, limit_s=200)
+    assert {p.state for p in world.eviction().preemptions} == {PreemptionState.RETURNED}
+    assert not world.observer.failures
+
+
+@pytest.mark.parametrize("silent", [2, NODES])
+def test_with_the_defaults_no_more_than_one_does(make_world: Callable[..., World], silent: int) -> None:
+    """On a day on which the file system stands still, sixteen would lose all that they had done."""
+    world = make_world(node_count=NODES, config=settings("wait"))
+    jobs = full_of(world, [NEVER if number < silent else SAVER for number in range(NODES)])
+    urgent = world.urgent(NODES, work_s=20.0, comment=f"clearway:max_delay={MAX_DELAY_S}")
+    world.tick()
+    until = world.eviction().plan.deadline + timedelta(seconds=60)
+    world.run_until(lambda: world.clock.now() > until, limit_s=2.0 * MAX_DELAY_S)
+    assert world.state(urgent) is JobState.PENDING
+    assert not lost(world, jobs)
+    told = [step.detail for step in world.store.steps(world.eviction().eviction_id)]
+    assert any("no other plan is possible: it waits" in (each or "") for each in told)
 
 
 def test_where_many_never_answer_the_others_save_themselves_all_the_same(make_world: Callable[..., World]) -> None:

@@ -212,8 +212,9 @@ class ExecutionConfig(Section):
     )
     late_checkpoint: Literal["kill", "wait"] = key(
         "wait",
-        "a checkpoint that would be late. kill: the job is requeued without it. wait: the eviction is planned anew "
-        "without the job, or the urgent job waits",
+        "a checkpoint that would be late. kill: the job is requeued without it, and plans count that as what they may "
+        "cost. wait: the eviction is planned anew without the job; where that is not possible one such job is "
+        "requeued, or the urgent job waits",
     )
     concurrent_checkpoints: Count = key(
         1,

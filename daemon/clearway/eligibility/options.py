@@ -41,7 +41,9 @@ def options_for(
     requeueable = job.can_be_requeued and job.job_id not in context.under_way.avoid and not past_deadline(job, context)
     requeueable = requeueable and not end_is_awaited(job, context)
     memory_mib = max(memories_mib, default=0)
-    return preemption_options(job, read_claims(job)[0], by, memory_mib, kill=kill, requeueable=requeueable)
+    found = preemption_options(job, read_claims(job)[0], by, memory_mib, kill=kill, requeueable=requeueable)
+    unsaved = job.job_id in context.under_way.unsaved
+    return tuple(each for each in found if each.action is Action.KILL) if unsaved else found
 
 
 def end_is_awaited(job: Job, context: PlanningContext) -> bool:

@@ -16,6 +16,7 @@ class UnderWay:
     nodes: frozenset[str] = frozenset()  # placements of other evictions
     leaving: frozenset[str] = frozenset()  # past their point of no return: their nodes count as free
     avoid: frozenset[str] = frozenset()  # jobs that failed to leave in time
+    unsaved: frozenset[str] = frozenset()  # did not save themselves when asked: they can only leave without
     lasting: frozenset[str] = frozenset()  # jobs that did not end by themselves as planned: not counted on again
     promised: frozenset[str] = frozenset()  # leave for operations due no later: nodes left over are free
     own_nodes: frozenset[str] = frozenset()  # the placement of the eviction that is planned anew, if any
@@ -40,6 +41,11 @@ def under_way_by(evictions: Sequence[Operation], deadline: datetime | None = Non
         promised=promised_by(sooner),
         evictions=tuple(acting),
     )
+
+
+def at_own_cost(under_way: UnderWay, late: Collection[str]) -> UnderWay:
+    """The same where those whose checkpoint is ``late`` may leave without it."""
+    return replace(under_way, avoid=under_way.avoid - frozenset(late), unsaved=frozenset(late))
 
 
 def under_way_for_replan(e: Operation, others: Sequence[Operation], stuck: Collection[str]) -> UnderWay:

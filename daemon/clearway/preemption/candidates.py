@@ -246,7 +246,7 @@ def looks_at_jobs(
     """
     known = cache.of(preemptor, context) if cache is not None and not suspend_on else {}
     under_way = context.under_way
-    changed = context.preempted.keys() | under_way.jobs | under_way.avoid | under_way.lasting
+    changed = context.preempted.keys() | under_way.jobs | under_way.avoid | under_way.unsaved | under_way.lasting
     found: dict[str, Look] = {}
     later_s = _approved_in_s(context) + context.begins_in_s
     for job in sorted(context.snapshot.holders, key=lambda job: job.job_id):

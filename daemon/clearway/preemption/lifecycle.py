@@ -5,14 +5,14 @@ placing -> preempting -> starting -> started -> returning -> completed
 returning, cancelling: the placement stays over the nodes of suspended jobs until they run again
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Cause, Purpose
-from clearway.eligibility.under_way import under_way_for_replan
+from clearway.eligibility.under_way import at_own_cost, under_way_for_replan
 from clearway.execution.cycle_context import UNDER_WAY, CycleContext, PlanningBasis
 from clearway.execution.job_lifecycle import Command, StepContext
 from clearway.execution.lifecycle import (
@@ -36,10 +36,10 @@ from clearway.model.plan import NoPlan, Plan, Preemptor
 from clearway.preemption.candidates import changes_at
 from clearway.preemption.occupants import fewer_tasks, is_attached, may_resume, nodes_free, strangers, tasks_inside
 from clearway.preemption.plan import decide
-from clearway.preemption.pledges import not_approved, over_pledge, pledged, with_left
+from clearway.preemption.pledges import not_approved, over_pledge, pledged, with_left, within_one_node
 from clearway.preemption.problem import horizon
 from clearway.preemption.proposals import SilentNodes
-from clearway.preemption.slow_saves import looked_at_again, slow_saves
+from clearway.preemption.slow_saves import looked_at_again, slow_saves, sparing_others
 from clearway.preemption.validation import ask_misfit, ask_of, cannot_start, over_budget, over_limits, waiting_now
 
 
@@ -164,8 +164,7 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         ident, asks = f"eviction {e.eviction_id}", (e.revision, frozenset(stuck), now and ask_of(now))
         if impossible.why(ident, asks, cycle.now) is not None or time.left_s(UNDER_WAY) <= 0:
             return None
-        context = self.basis.context(cycle, under_way_for_replan(e, cycle.others, stuck.keys()))
-        found = self._plan_again(e, now, context, cycle)
+        context, found = self._plan_without(e, now, stuck, cycle)
         if not isinstance(found, NoPlan):
             return found
         if now is not None and found.curve is not None:
@@ -188,13 +187,31 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         if not slow or looked or self.basis.time.left_s(UNDER_WAY) <= 0 or any(tasks_inside(e, cycle.snapshot)):
             return None, slow
         now = waiting_now(e.plan, cycle.snapshot, cycle.config, frozenset({e.placement}))
-        context = self.basis.context(cycle, under_way_for_replan(e, cycle.others, slow))
-        found = self._plan_again(e, now, context, cycle)
-        again = looked_at_again(e, found, cycle.now)
-        if again is None and isinstance(found, Plan):
-            return found, slow
-        self._looks[e.eviction_id] = asks, again or cycle.now
+        _, found = self._plan_without(e, now, slow, cycle)
+        plan = sparing_others(e, found, () if cycle.late_kills else slow)
+        again = looked_at_again(plan, cycle.now)
+        if again is None:
+            return plan, slow
+        self._looks[e.eviction_id] = asks, again
         return None, slow
+
+    def _plan_without(
+        self, e: Eviction, now: Preemptor | None, stuck: Collection[str], cycle: CycleContext
+    ) -> tuple[PlanningContext, Plan | Phase | NoPlan]:
+        """For what is left, without what is ``stuck``; else one by which those that are late to save themselves leave
+        unsaved. With ``late_checkpoint = "kill"`` they are killed at the latest moment anyway, and have until then.
+        """
+        checkpointing = (p.job_id for p in e.preemptions if p.state is PreemptionState.CHECKPOINTING)
+        late = frozenset() if cycle.late_kills else frozenset(stuck) & frozenset(checkpointing)
+        under_way = under_way_for_replan(e, cycle.others, stuck)
+        context = self.basis.context(cycle, under_way)
+        found = self._plan_again(e, now, context, cycle)
+        if late and sparing_others(e, found) is None:
+            beside = self.basis.context(cycle, at_own_cost(under_way, late))
+            itself = sparing_others(e, self._plan_again(e, now, beside, cycle), late)
+            if itself is not None and within_one_node(itself, e):
+                return context, itself
+        return context, found
 
     def _plan_again(
         self, e: Eviction, now: Preemptor | None, context: PlanningContext, cycle: CycleContext

@@ -106,6 +106,14 @@ def pledged(plan: Plan, earlier: Eviction | None, *, late_kills: bool) -> Pledge
     return replace(needs, begun=True, asks=asks, after=earlier.eviction_id)
 
 
+def within_one_node(plan: Plan, e: Eviction) -> bool:
+    """Whether a job that did not save itself may leave without: by what is pledged, or as one lost node costs, once."""
+    left, needs = left_of(e, late_kills=False), costs(plan, late_kills=False)
+    more_node_s = needs.lost_node_s - left.lost_node_s
+    fits = needs.jobs <= left.jobs and more_node_s <= 0
+    return fits or (not left.replaced and _for_one_node(plan, e, more_node_s, late_kills=False))
+
+
 def _for_one_node(plan: Plan, earlier: Eviction, more_node_s: float, *, late_kills: bool) -> bool:
     """Whether the jobs that were not to leave before, or leave once more, free one node of those that are taken, and
     no more is lost than on one of these: others may have no time to save themselves any more.

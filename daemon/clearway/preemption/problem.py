@@ -130,7 +130,7 @@ def _ground(
     may_suspend = context.config.candidates.allow_suspend and needs is None and not job.gpus
     suspend_on = eligible if may_suspend else frozenset[str]()
     of_rule = (preemptor.rule, preemptor.max_kill_loss_s, preemptor.only_opportunistic, preemptor.ordinary)
-    claimed = (under_way.jobs, under_way.avoid, under_way.lasting)
+    claimed = (under_way.jobs, under_way.avoid, under_way.unsaved, under_way.lasting)
     of_jobs = ("looks", *of_rule, *claimed, leaving, suspend_on, job.memory_mib if may_suspend else 0)
     looks = survey.once(of_jobs, partial(looks_at_jobs, preemptor, context, leaving, suspend_on, survey.cache))
     ways = (of_jobs, ends_within_s)

@@ -2,9 +2,11 @@
 
 A checkpoint that takes longer than it was expected to may still be complete in time, so its job is waited for until
 the moment after which nothing could take its place but a kill: what is left until jobs must leave, less what the other
-plan needs. No job is killed for it that was not to be killed before.
+plan needs. No job is killed for it that was not to be killed before, but itself: where no other job can take its place,
+and no more is lost than one lost node costs (``pledges.within_one_node``).
 """
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from clearway.estimates.checkpoint_load import latest_of, overdue_saves
@@ -27,9 +29,14 @@ def slow_saves(e: Eviction, cycle: CycleContext) -> dict[str, str]:
     return dict.fromkeys(overdue_saves(e, cycle.others, cycle.snapshot, cycle.config, cycle.now), SLOW)
 
 
-def looked_at_again(e: Eviction, found: object, now: datetime) -> datetime | None:
+def sparing_others(e: Eviction, found: object, slow: Collection[str] = ()) -> Plan | None:
+    """What was found, where that is a plan by which nobody is killed but who was to be, and ``slow``."""
+    return found if isinstance(found, Plan) and _kills(found) <= _kills(e.plan) | frozenset(slow) else None
+
+
+def looked_at_again(found: Plan | None, now: datetime) -> datetime | None:
     """When to look for such a plan again, ``found`` being what there is now; None: it is to be carried out at once."""
-    if not isinstance(found, Plan) or _kills(found) - _kills(e.plan):
+    if found is None:
         return now + _AGAIN
     left_s = found.problem.max_delay_s - found.chosen.max_delay_s - _EARLIER_S
     return now + timedelta(seconds=left_s) if left_s > 0 else None
