@@ -107,12 +107,21 @@ outside() { # outside PID: the other end of a TCP connection of these processes 
 
 # What stays behind on a node, or is not in the tree that CRIU saves: restored elsewhere, the program would fail.
 beyond() { # beyond PID CHILD: what of that it has; silent when nothing is known
-    tree=`below "$1"`
+    tree=`below "$1"` ours=self # what was restored has a mount and a pid namespace, for all of it
+    [ "`readlink "/proc/$1/ns/pid"`" = "`readlink /proc/self/ns/pid`" ] || ours=$1
+    spaces=`readlink /proc/self/ns/user "/proc/$ours/ns/mnt" "/proc/$ours/ns/pid" | tr '\n' ' '`
     for each in $tree; do
+        own=`readlink "/proc/$each/ns/user" "/proc/$each/ns/mnt" "/proc/$each/ns/pid"` || continue # it has ended
+        [ "`printf '%s\n' "$own" | tr '\n' ' '`" = "$spaces" ] ||
+            { echo "its process $each has namespaces of its own, which CRIU does not bring back"; return; }
+    done
+    for each in $tree; do
+        find "/proc/$each/fd" -type l -exec stat -L -f -c 'on %T' {} + | sort -u
         find "/proc/$each/fd" -type l -printf '%l\n'
         sed -n 's/.* \(\/dev\/shm\/.*\)/\1/p; s/.* \(\/SYSV[0-9a-f]*\).*/\1/p' "/proc/$each/maps" | sort -u
     done 2>/dev/null | awk '
         /^\/dev\/(ptmx|pts\/ptmx)$/ { print "it uses a terminal of its own, which CRIU does not always bring back"; exit }
+        /^on mqueue$/ { print "it has a POSIX message queue open, which CRIU does not bring back"; exit }
         /^anon_inode:\[io_uring\]/ { print "it uses io_uring, which CRIU does not save"; exit }
         /^\/SYSV/ { print "it uses System V shared memory, which stays on its node"; exit }
         /^\/dev\/shm\// { print "it uses POSIX shared memory (" $1 "), which stays on its node"; exit }'

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -213,3 +216,45 @@ def test_what_srun_starts_is_refused_before_it_starts(tmp_path: Path) -> None:
         said = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=60).stdout
         assert ("ok=yes" in said) == able
         assert able or "reason=what srun starts is outside" in said
+
+
+QUEUE = """
+import ctypes, os, time
+rt = ctypes.CDLL(None, use_errno=True)
+name = b"/clearway-test-%d" % os.getpid()
+assert rt.mq_open(name, os.O_RDWR | os.O_CREAT, 0o600, None) >= 0
+rt.mq_unlink(name)
+print(flush=True)
+time.sleep(1000)
+"""
+SPACES = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", "echo; sleep 1000"]
+
+
+@pytest.mark.fault(
+    "That CRIU would not bring back a program's namespaces or queues was only said when it was asked.", found_by="trial"
+)
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        (["sh", "-c", "echo; sleep 1000; :"], "nothing is known"),
+        ([sys.executable, "-c", QUEUE], "it has a POSIX message queue open, which CRIU does not bring back"),
+        (SPACES, "has namespaces of its own, which CRIU does not bring back"),
+        (["sh", "-c", f"{shlex.join(SPACES)}; :"], "has namespaces of its own, which CRIU does not bring back"),
+    ],
+    ids=["nothing", "message queue", "namespaces", "namespaces of a child"],
+)
+def test_what_it_would_not_bring_back_is_seen_in_the_running_program(
+    tmp_path: Path, program: list[str], why: str
+) -> None:
+    driver = Path(__file__).parents[2] / "plugins" / "clearway_checkpoint" / "criu.sh"
+    env = os.environ | {"CLEARWAY_DIR": str(tmp_path), "CLEARWAY_STATE": str(tmp_path)}
+    with subprocess.Popen(program, stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"\n"
+            command = ["sh", str(driver), "deaf", str(process.pid), str(process.pid)]
+            said = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert said.stderr == ""
+    assert said.stdout.splitlines()[1].endswith(why)
