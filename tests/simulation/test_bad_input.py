@@ -65,7 +65,8 @@ def test_a_comment_that_breaks_while_the_job_saves_itself(world: World) -> None:
         entry = world.cluster.jobs[job_id]
         entry.job = replace(entry.job, comment="clearway:state=saved,last=tomorrow" if job_id == asked else "")
     finish(world, urgent)
-    assert len(world.cluster.jobs[asked].runs) == 1, "what cannot be read is no checkpoint"
+    (p,) = [each for each in world.eviction().preemptions if each.job_id == asked]
+    assert (p.action, p.checkpointed_at) == (Action.KILL, None), "what cannot be read is no checkpoint"
 
 
 # -- what Slurm tells --------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_operators_are_told_of_a_plan_that_waits_once_however_often_it_is_made(m
 
 
 def test_a_missed_deadline_is_told_to_operators(make: Callable[..., World]) -> None:
-    world = make()
+    world = make(candidates={"allow_kill": False})
     world.submit(
         Program(save_s=500.0), on=tuple(f"n{number}" for number in range(1, 9)), num_nodes=8, ran_s=500, comment=SAVES
     )

@@ -113,9 +113,9 @@ def mails(world: World, kind: NoticeKind) -> list[str]:
     return [sentence(each, texts) for each in told(world, kind) if each.channel is Channel.MAIL]
 
 
-def lost(world: World) -> float:
+def lost(world: World, action: str = "sys_checkpoint") -> float:
     assert isinstance(world.observer, Counting)
-    return world.observer.counter("clearway_lost_work_node_seconds_total", action="sys_checkpoint")
+    return world.observer.counter("clearway_lost_work_node_seconds_total", action=action)
 
 
 def spared(world: World) -> float:
@@ -265,7 +265,7 @@ def test_a_program_that_its_save_has_ended(world: World) -> None:
     assert (p.state, p.requeued_at, p.restart) == (PreemptionState.SPARED, None, Restart.SCRATCH)
     assert p.actual_lost_node_s == pytest.approx(NODES * 505, abs=30)
     assert seen.loss.startswith("It began anew. It lost ")
-    assert lost(world) == pytest.approx(p.actual_lost_node_s)
+    assert lost(world, "kill") == pytest.approx(p.actual_lost_node_s)
     assert len(mails(world, NoticeKind.BEGAN)) == 1
 
 

@@ -223,7 +223,10 @@ def with_plan(e: O, plan: OperationPlan, now: datetime) -> O:
             kept[p.job_id] = p
         elif old.state is P.SPARED or (old.action is not p.action and old.state.cancellable):
             _check(f"job {p.job_id}", PREEMPTIONS, old.state, p.state)
-            kept[p.job_id] = replace(p, asked_at=old.asked_at) if unanswered(old) else p
+            unsaved = old.state is P.CHECKPOINTING and p.action is Action.KILL
+            asked = unsaved or unanswered(old)
+            # A save may have ended its program: what it has lost is told by how it was before.
+            kept[p.job_id] = replace(p, asked_at=old.asked_at if asked else None, job=old.job if unsaved else p.job)
     wanted = {planned.job_id for planned in plan.chosen.actions}
     preemptions = tuple(p if p.job_id in wanted else spare(p, now, "another plan was made") for p in kept.values())
     if e.state is not E.PREEMPTING:

@@ -14,7 +14,7 @@ from clearway.eligibility.context import PlanningContext
 from clearway.eligibility.exemption import Cause, Purpose
 from clearway.eligibility.under_way import at_own_cost, under_way_for_replan
 from clearway.execution.cycle_context import UNDER_WAY, CycleContext, PlanningBasis
-from clearway.execution.job_lifecycle import Command, StepContext
+from clearway.execution.job_lifecycle import Command, StepContext, unanswered
 from clearway.execution.lifecycle import (
     E,
     Lifecycle,
@@ -201,8 +201,8 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         """For what is left, without what is ``stuck``; else one by which those that are late to save themselves leave
         unsaved. With ``late_checkpoint = "kill"`` they are killed at the latest moment anyway, and have until then.
         """
-        checkpointing = (p.job_id for p in e.preemptions if p.state is PreemptionState.CHECKPOINTING)
-        late = frozenset() if cycle.late_kills else frozenset(stuck) & frozenset(checkpointing)
+        asked = (p for p in e.preemptions if p.state is PreemptionState.CHECKPOINTING and not unanswered(p))
+        late = frozenset() if cycle.late_kills else frozenset(stuck) & {p.job_id for p in asked}
         under_way = under_way_for_replan(e, cycle.others, stuck)
         context = self.basis.context(cycle, under_way)
         found = self._plan_again(e, now, context, cycle)
