@@ -105,6 +105,10 @@ outside() { # outside PID: the other end of a TCP connection of these processes 
         END { for (end in peer) if (!((peer[end] " " end) in pair)) { print address(peer[end]); exit } }'
 }
 
+locks() { # locks PIDS: the locks on files that these hold
+    awk -v pids=" `printf '%s' "$1" | tr '\n' ' '` " '$2 != "->" && index(pids, " " $5 " ") { print $5, $6 }' /proc/locks
+} 2>/dev/null
+
 # What stays behind on a node, or is not in the tree that CRIU saves: restored elsewhere, the program would fail.
 beyond() { # beyond PID CHILD: what of that it has; silent when nothing is known
     tree=`below "$1"` ours=self # what was restored has a mount and a pid namespace, for all of it
@@ -125,6 +129,13 @@ beyond() { # beyond PID CHILD: what of that it has; silent when nothing is known
         /^anon_inode:\[io_uring\]/ { print "it uses io_uring, which CRIU does not save"; exit }
         /^\/SYSV/ { print "it uses System V shared memory, which stays on its node"; exit }
         /^\/dev\/shm\// { print "it uses POSIX shared memory (" $1 "), which stays on its node"; exit }'
+    if held=`locks "$tree"` && [ -n "$held" ]; then
+        for time in 1 2 3 4; do # one that is held for a moment is waited for at the save
+            sleep 0.2
+            held=`locks "$tree" | grep -Fx -- "$held"`
+        done
+        [ -z "$held" ] || echo "it holds a lock on a file all the time, which CRIU does not save"
+    fi
     me=`id -u` since=`stat -c %Y "/proc/$1"`
     awk -v me="$me" -v since="$since" 'NR > 1 && ($(NF - 5) == me || $(NF - 4) == me) && $NF >= since { exit 1 }' \
         /proc/sysvipc/sem 2>/dev/null || echo "there are System V semaphores of its user, which stay on their node"
@@ -231,7 +242,7 @@ case $verb in
         done
         ! grep -qsE '(^|[^A-Za-z0-9_.-])parallel( |$)' "${CLEARWAY_STATE:-}/text" ||
             fail "it runs parallel, which loses its tasks' output when it goes on on another node"
-        root probe
+        root probe && echo looks=yes
         ;;
     start)
         shift # --
@@ -254,10 +265,10 @@ case $verb in
         reason=`unfit "$pid" "$2"`
         [ -z "$reason" ] || fail "$reason"
         if gpu_save "$pid"; then
-            for attempt in 1 2 3; do # a process that comes or goes meanwhile can be in its way
+            for attempt in 1 2 3 4 5 6; do # a process that comes or goes meanwhile can be in its way, and a lock on a file
                 answer=`root dump "$folder" "$name" "$pid"`
                 ! printf '%s\n' "$answer" | grep -qx ok=yes || { saved=yes; break; }
-                printf '%s\n' "$answer" | grep -q '^reason=criu dump: exit status 1$' && [ "$attempt" -lt 3 ] || break
+                printf '%s\n' "$answer" | grep -q -e '^reason=criu dump: exit status 1$' -e '^reason=.*file locks' || break
                 sleep 0.2
             done
         else

@@ -347,7 +347,7 @@ probe() {
         no "dmtcp_hold.c cannot be compiled here, and there is no dmtcp_hold.so in ${driver%/*}"
     stray=$(strays)
     [ -z "$stray" ] || echo "warning=its descriptors ${stray}are closed when it starts: left open they could hang a restart"
-    yes "version=$version"
+    yes looks=yes "version=$version"
 }
 
 # ---- the coordinator ---------------------------------------------------------------------------------------------

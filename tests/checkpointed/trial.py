@@ -154,6 +154,8 @@ def _live(program: Program, way: Way, base: Undisturbed, job: Job, outcome: Outc
         if job.run:
             outcome.restart_s += _went_on(program, base, job, before, end)
         share = (job.run + 1) / (SAVES + 1)
+        # Nobody asks a job that does not offer to be saved: not yet, or not any more.
+        awaited(lambda: _looked_at(job) or job.ended(), min(20, end - time.monotonic()))
         if job.run >= SAVES or not _reached(program, base, job, share, end) or _plain(job):
             break
         if job.pairs().get("checkpoint") == "none":  # so nobody asks it
@@ -181,6 +183,10 @@ def _went_on(program: Program, base: Undisturbed, job: Job, before: int, end: fl
 
 def _by_time(program: Program, base: Undisturbed) -> bool:
     return len(base.steps) < FEW or program.by_time
+
+
+def _looked_at(job: Job) -> bool:
+    return job.pairs().get("checkpoint") == "signal" or any(line.startswith((PLAIN, UNFIT)) for line in job.said())
 
 
 def _plain(job: Job) -> bool:
