@@ -34,6 +34,11 @@ case $verb in
                 [ "$fault" = ends ] || exit 1 ;;
         esac
         printf 'ok=yes\nsize_mib=%s\n' "$(cat "$FOLDER/size" 2>/dev/null || echo 1)" ;;
+    deaf)
+        case $fault in
+            unable) printf 'ok=yes\nreason=it has a device open\n' ;;
+            crowded) echo "doubt=it starts many programs" ;;
+        esac ;;
     verify)
         if [ "$(tail -n 1 "$1/image" 2>/dev/null)" = end ]; then echo ok=yes; else printf 'ok=no\nreason=not whole\n'; fi ;;
     restart)

@@ -191,6 +191,7 @@ def test_a_program_that_the_checkpointer_ends(bench: Bench) -> None:
     ("fault", "told"),
     [
         ("unfit", "no: this program cannot be saved here: the program is static"),
+        ("unable", "no: it cannot be saved here: it has a device open"),
         ("truncated", "no: it cannot be saved here: not whole"),
         ("killed", "no: it cannot be saved here: no answer to checkpoint within 4 s"),
         ("hang", "no: it cannot be saved here: no answer to checkpoint within 4 s"),
@@ -212,6 +213,12 @@ def test_a_restart_that_fails_is_found_out(bench: Bench, monkeypatch: pytest.Mon
 
 
 # -- not known -------------------------------------------------------------------------------------------------
+
+
+def test_a_program_that_may_not_always_be_saved(bench: Bench) -> None:
+    status, said, _ = fake(bench, ends(), "crowded")
+    assert (status, "not known: it was saved, and ended as undisturbed, but" in said) == (2, True), said
+    assert "it starts many programs" in said
 
 
 def test_a_program_whose_undisturbed_runs_differ(bench: Bench) -> None:
