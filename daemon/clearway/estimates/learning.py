@@ -108,17 +108,26 @@ class History:
         key = Key(user, app, checkpointer)
         if self.failures_in_a_row(*key) < self.learning.failures:
             return None
-        newest = next(each for each in self._checkpoints[key] if each.outcome in _FAILURES)
+        newest = next(each for each in self._checkpoints[key] if self._has_failed(each))
         return newest.ended_at + timedelta(seconds=self.learning.forgive_after)
 
     def failures_in_a_row(self, user: str, app: str, checkpointer: str) -> int:
         """How many of the newest checkpoints have failed since one succeeded."""
         count = 0
         for each in self._checkpoints.get(Key(user, app, checkpointer), ()):
-            if each.outcome is CheckpointOutcome.SAVED:
+            if each.outcome is CheckpointOutcome.SAVED and not self._has_failed(each):
                 break
-            count += each.outcome in _FAILURES
+            count += self._has_failed(each)
         return count
+
+    def _has_failed(self, checkpoint: CheckpointRecord) -> bool:
+        """One that was said to be saved, too, where the next run could not go on from it."""
+        return checkpoint.outcome in _FAILURES or (checkpoint.job_id, checkpoint.run + 1) in self._not_gone_on
+
+    @cached_property
+    def _not_gone_on(self) -> frozenset[tuple[str, int]]:
+        """Runs, by job and number, that went on from an older checkpoint than the newest, or began anew."""
+        return frozenset((each.job_id, each.run) for each in self.restarts if each.restart is not Restart.OK)
 
     @property
     def checkpointers(self) -> tuple[str, ...]:

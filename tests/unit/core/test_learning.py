@@ -195,6 +195,28 @@ def test_trust(outcomes: list[CheckpointOutcome], *, trusted: bool) -> None:
     assert known.trusted("alice", "solver", "dmtcp", after(60)), "and so is another checkpointer"
 
 
+@pytest.mark.fault(
+    "An application whose jobs were saved and then began anew each time was planned as losing nothing.",
+    found_by="reading",
+)
+@pytest.mark.parametrize(
+    ("begun", "trusted"),
+    [
+        pytest.param([Restart.OK, Restart.OK], True, id="it goes on"),
+        pytest.param([Restart.SCRATCH, Restart.OK], True, id="the newest goes on"),
+        pytest.param([Restart.OK, Restart.SCRATCH], True, id="once is no habit"),
+        pytest.param([Restart.SCRATCH, Restart.FALLBACK], False, id="twice in a row"),
+    ],
+)
+def test_what_no_run_could_go_on_from_was_no_checkpoint(begun: list[Restart], *, trusted: bool) -> None:
+    saved = [record(at_s=n, run=n) for n in range(len(begun))]
+    common = {"job_id": "101", "user": "alice", "app": "solver", "checkpointer": "application", "nodes": 1}
+    told = [RestartRecord(run=n + 1, started_at=after(n), restart=each, **common) for n, each in enumerate(begun)]
+    known = history(*saved, restarts=tuple(told), forgive_after="1d")
+    assert known.trusted("alice", "solver", "application", after(60)) is trusted
+    assert known.trusted("alice", "solver", "application", after(DAY_S + 2))
+
+
 def test_failures_are_forgiven_after_a_while_and_the_next_one_counts_at_once() -> None:
     failed = [record(at_s=n, outcome=FAILED) for n in (0, 1)]
     known = history(*failed, forgive_after="1d")

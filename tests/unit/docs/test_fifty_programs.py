@@ -41,7 +41,7 @@ def test_every_program_was_tried_with_every_checkpointer() -> None:
     assert [name for name, row in record["programs"].items() if row["ways"].keys() != record["versions"].keys()] == []
 
 
-@pytest.mark.parametrize("kind", ["wrong", "hung", "lost", "ended before"])
+@pytest.mark.parametrize("kind", ["wrong", "hung", "lost", "ended before", "refused at the request"])
 def test_nothing_went_wrong(kind: str) -> None:
     assert [(name, way) for name, way, outcome in outcomes() if outcome["kind"] == kind] == []
 
@@ -56,6 +56,12 @@ def test_what_is_refused_is_refused_with_a_reason() -> None:
     assert [
         (name, way) for name, way, each in outcomes() if each["kind"].startswith("refused") and not each["line"]
     ] == []
+
+
+def test_a_trial_says_what_then_happens() -> None:
+    """One whose undisturbed runs differ, or which is at the limit of what can be saved, may be "not known"."""
+    wrong = {"saved": "no", "refused before": "yes"}
+    assert [(name, way) for name, way, each in outcomes() if each["trial"].startswith(wrong[each["kind"]])] == []
 
 
 def test_a_step_of_slurm_is_refused_before_it_starts() -> None:
