@@ -625,7 +625,7 @@ deaf() { # deaf PID: is there something now that a checkpoint would be refused f
     [ "$(cat "/proc/$1/comm" 2>/dev/null)" = srun ] && tasks=yes || tasks=''
     reason=$(joined "$1")
     [ -n "$reason" ] || reason=$(restless)
-    [ -n "$reason" ] || [ ! -e "$state/nearly" ] || echo 'doubt=it starts almost as many programs as DMTCP can bear'
+    [ ! -e "$state/nearly" ] || echo 'doubt=it starts about as many programs a second as DMTCP can bear'
     [ -n "$reason" ] || no "nothing is known"
     yes "reason=$reason"
 }
@@ -637,9 +637,10 @@ restless() { # does it start programs all the time; silent when not. The coordin
     sleep 2
     after=$(newest)
     : >"$state/looked"
-    rm -f "$state/nearly"
-    [ "${after:-0}" -lt $((${before:-0} + most_started / 2)) ] || : >"$state/nearly"
-    if [ "${after:-0}" -ge $((${before:-0} + most_started)) ]; then : >"$state/restless"; else rm -f "$state/restless"; fi
+    started=$((${after:-0} - ${before:-0}))
+    rm -f "$state/nearly" "$state/restless"
+    [ $started -lt $most_started ] || : >"$state/restless"
+    [ $started -lt $((most_started / 2)) ] || [ $started -ge $((most_started * 2)) ] || : >"$state/nearly"
     [ ! -e "$state/restless" ] || echo "$is_restless"
 }
 
