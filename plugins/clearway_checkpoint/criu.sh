@@ -136,7 +136,8 @@ beyond() { # beyond PID CHILD: what of that it has; silent when nothing is known
         done
         [ -z "$held" ] || echo "it holds a lock on a file all the time, which CRIU does not save"
     fi
-    me=`id -u` since=`stat -c %Y "/proc/$1"`
+    me=`id -u`
+    since=`stat -c %Y "/proc/$1" 2>/dev/null` || return 0 # it has ended
     awk -v me="$me" -v since="$since" 'NR > 1 && ($(NF - 5) == me || $(NF - 4) == me) && $NF >= since { exit 1 }' \
         /proc/sysvipc/sem 2>/dev/null || echo "there are System V semaphores of its user, which stay on their node"
     awk -v me="$me" -v since="$since" 'NR > 1 && $8 == me && $NF >= since { exit 1 }' /proc/sysvipc/msg 2>/dev/null ||
@@ -262,6 +263,7 @@ case $verb in
         [ ! -s "$restored" ] || read -r pid <"$restored"
         folder=`printf %s "${generation%/*}" | cksum | tr ' ' -` name=${generation##*/}
         saved=no
+        [ -e "/proc/$pid" ] || fail "the program has ended"
         reason=`unfit "$pid" "$2"`
         [ -z "$reason" ] || fail "$reason"
         if gpu_save "$pid"; then

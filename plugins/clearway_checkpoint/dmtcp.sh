@@ -631,25 +631,35 @@ deaf() { # deaf PID: is there something now that a checkpoint would be refused f
 }
 
 # A process that begins in the middle of a save can hang it, and with it the program.
-restless() { # does it start programs all the time; silent when not. The coordinator numbers processes as they come
+restless() { # does it start programs all the time; silent when not
     [ -z "$tasks" ] || return
-    before=$(newest)
-    sleep 2
-    after=$(newest)
+    started=$(starts)
     : >"$state/looked"
-    started=$((${after:-0} - ${before:-0}))
     rm -f "$state/nearly" "$state/restless"
-    [ $started -lt $most_started ] || : >"$state/restless"
-    [ $started -lt $((most_started / 2)) ] || [ $started -ge $((most_started * 2)) ] || : >"$state/nearly"
+    [ "$started" -lt $most_started ] || : >"$state/restless"
+    [ "$started" -lt $((most_started / 2)) ] || : >"$state/nearly" # it may be fewer, or more, at another time
     [ ! -e "$state/restless" ] || echo "$is_restless"
 }
 
-is_restless='it starts programs many times a second, and DMTCP may hang when it saves such a program'
-most_started=20 # in two seconds
-
-newest() {
-    listed | sed 's/,.*//' | sort -n | tail -n 1
+# The coordinator numbers processes as they come: between two that were both seen to come so many have come. A number that
+# was not seen to come tells nothing, for many may have come and gone before that.
+starts() { # processes that begin in two seconds, on average
+    time=0
+    while [ $time -lt 16 ]; do
+        read -r at _ </proc/uptime
+        listed | sed "s/^/$time $at /"
+        sleep 0.12
+        time=$((time + 1))
+    done | tr -d , | awk '
+        first == "" { first = $1 }
+        $1 == first { known[$3]; next }
+        !($3 in known) && !($3 in came) { came[$3]; if (!seen++) { low = high = $3; since = $2 } if ($3 < low) low = $3 }
+        !($3 in known) && $3 + 0 > high { high = $3; last = $2 }
+        END { print int(last > since ? (high - low) * 2 / (last - since < 2 ? 2 : last - since) : 0) }'
 }
+
+is_restless='it starts programs many times a second, and DMTCP may hang when it saves such a program'
+most_started=20
 
 # shellcheck disable=SC2016 # awk's own
 outside() { # outside PORT PID ...: the other end of a TCP connection of these, held by none of them; PORT is DMTCP's own
