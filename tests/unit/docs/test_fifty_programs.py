@@ -60,7 +60,7 @@ def test_what_is_refused_is_refused_with_a_reason() -> None:
 
 def test_a_trial_says_what_then_happens() -> None:
     """One whose undisturbed runs differ, or which is at the limit of what can be saved, may be "not known"."""
-    wrong = {"saved": "no", "refused before": "yes"}
+    wrong = {"saved": "no:", "refused before": "yes"}
     assert [(name, way) for name, way, each in outcomes() if each["trial"].startswith(wrong[each["kind"]])] == []
 
 
