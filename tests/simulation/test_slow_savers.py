@@ -87,6 +87,19 @@ def test_with_the_defaults_it_pays_for_itself(make_world: Callable[..., World], 
     assert not world.observer.failures
 
 
+@pytest.mark.parametrize("late", ["kill", "wait"])
+def test_one_that_offers_nothing_any_more_pays_for_itself(make_world: Callable[..., World], late: str) -> None:
+    """By the time at which it would be asked: its launcher has found out that it cannot be saved."""
+    world = make_world(node_count=NODES, config=settings(late))
+    jobs = full_of(world, [SAVER] * NODES)
+    urgent = world.urgent(NODES, work_s=20.0, comment=f"clearway:max_delay={MAX_DELAY_S}")
+    world.run_until(lambda: any(p.asked_at for e in world.store.evictions() for p in e.preemptions))
+    last = next(p.job_id for p in reversed(world.eviction().preemptions) if p.asked_at is None)
+    world.cluster.jobs[last].claim(checkpoint="none")
+    world.run_until(lambda: world.started(urgent) is not None, limit_s=MAX_DELAY_S)
+    assert lost(world, jobs) == [last]
+
+
 @pytest.mark.parametrize("silent", [2, NODES])
 def test_with_the_defaults_no_more_than_one_does(make_world: Callable[..., World], silent: int) -> None:
     """On a day on which the file system stands still, sixteen would lose all that they had done."""

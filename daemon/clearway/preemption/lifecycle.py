@@ -198,11 +198,12 @@ class EvictionLifecycle(Lifecycle[Eviction]):
     def _plan_without(
         self, e: Eviction, now: Preemptor | None, stuck: Collection[str], cycle: CycleContext
     ) -> tuple[PlanningContext, Plan | Phase | NoPlan]:
-        """For what is left, without what is ``stuck``; else one by which those that are late to save themselves leave
-        unsaved. With ``late_checkpoint = "kill"`` they are killed at the latest moment anyway, and have until then.
+        """For what is left, without what is ``stuck``; else one by which those that are not saved leave unsaved.
+        Where late ones are killed at the latest moment anyway (``late_checkpoint``) they have until then.
         """
-        asked = (p for p in e.preemptions if p.state is PreemptionState.CHECKPOINTING and not unanswered(p))
-        late = frozenset() if cycle.late_kills else frozenset(stuck) & {p.job_id for p in asked}
+        states = {PreemptionState.PLANNED} | ({PreemptionState.CHECKPOINTING} if not cycle.late_kills else set())
+        saves = (p for p in e.preemptions if p.action in CHECKPOINTS and p.state in states and not unanswered(p))
+        late = frozenset(stuck) & {p.job_id for p in saves}
         under_way = under_way_for_replan(e, cycle.others, stuck)
         context = self.basis.context(cycle, under_way)
         found = self._plan_again(e, now, context, cycle)
