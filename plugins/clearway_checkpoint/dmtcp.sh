@@ -644,12 +644,13 @@ restless() { # does it start programs all the time; silent when not
 # The coordinator numbers processes as they come: between two that were both seen to come so many have come. A number that
 # was not seen to come tells nothing, for many may have come and gone before that.
 starts() { # processes that begin in two seconds, on average
-    time=0
-    while [ $time -lt 16 ]; do
-        read -r at _ </proc/uptime
+    read -r at _ </proc/uptime
+    time=0 until_cs=$((${at%.*}${at#*.} + 200))
+    while [ ${at%.*}${at#*.} -lt $until_cs ]; do
         listed | sed "s/^/$time $at /"
-        sleep 0.12
+        sleep 0.1
         time=$((time + 1))
+        read -r at _ </proc/uptime
     done | tr -d , | awk '
         first == "" { first = $1 }
         $1 == first { known[$3]; next }
