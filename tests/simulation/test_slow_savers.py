@@ -82,6 +82,9 @@ def test_with_the_defaults_it_pays_for_itself(make_world: Callable[..., World], 
     assert [each.job_id for each in world.store.checkpoint_history() if each.outcome is CheckpointOutcome.LATE] == [
         jobs[place]
     ]
+    pledge = world.eviction().plan.pledge
+    assert pledge is not None
+    assert pledge.replaced, "no other one may follow it"
     world.run_until(world.settled, limit_s=200)
     assert {p.state for p in world.eviction().preemptions} == {PreemptionState.RETURNED}
     assert not world.observer.failures

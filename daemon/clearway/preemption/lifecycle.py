@@ -210,8 +210,8 @@ class EvictionLifecycle(Lifecycle[Eviction]):
         if late and sparing_others(e, found) is None:
             beside = self.basis.context(cycle, at_own_cost(under_way, late))
             itself = sparing_others(e, self._plan_again(e, now, beside, cycle), late)
-            if itself is not None and within_one_node(itself, e):
-                return context, itself
+            if itself is not None and (granted := within_one_node(itself, e)) is not None:
+                return context, granted
         return context, found
 
     def _plan_again(

@@ -106,12 +106,17 @@ def pledged(plan: Plan, earlier: Eviction | None, *, late_kills: bool) -> Pledge
     return replace(needs, begun=True, asks=asks, after=earlier.eviction_id)
 
 
-def within_one_node(plan: Plan, e: Eviction) -> bool:
-    """Whether a job that did not save itself may leave without: by what is pledged, or as one lost node costs, once."""
+def within_one_node(plan: Plan, e: Eviction) -> Plan | None:
+    """The plan, where a job that did not save itself may leave without: by what is pledged, or as one lost node costs.
+    That is granted once, also where no job has left yet: its pledge says so.
+    """
     left, needs = left_of(e, late_kills=False), costs(plan, late_kills=False)
     more_node_s = needs.lost_node_s - left.lost_node_s
-    fits = needs.jobs <= left.jobs and more_node_s <= 0
-    return fits or (not left.replaced and _for_one_node(plan, e, more_node_s, late_kills=False))
+    if needs.jobs <= left.jobs and more_node_s <= 0:
+        return plan
+    if left.replaced or not _for_one_node(plan, e, more_node_s, late_kills=False):
+        return None
+    return replace(plan, pledge=replace(plan.pledge or needs, begun=True, replaced=True))
 
 
 def _for_one_node(plan: Plan, earlier: Eviction, more_node_s: float, *, late_kills: bool) -> bool:
